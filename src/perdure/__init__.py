@@ -1,0 +1,1 @@
+"""perdure: durable workflows that survive crashes, restarts and deploys."""
