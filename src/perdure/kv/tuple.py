@@ -207,13 +207,15 @@ def range(values: tuple[Element, ...] = ()) -> tuple[bytes, bytes]:
     return packed + b"\x00", packed + b"\xff"
 
 
-def _end_of_string(key: bytes, start: int) -> int:
-    position = key.find(b"\x00", start)
-    while position >= 0 and key[position + 1 : position + 2] == b"\xff":
-        position = key.find(b"\x00", position + 2)
-    if position < 0:
+def _unpack_string(key: bytes, start: int) -> tuple[bytes, int]:
+    end = key.find(b"\x00", start)
+    if key[end + 1 : end + 2] != b"\xff" and end >= 0:
+        return key[start:end], end + 1
+    while end >= 0 and key[end + 1 : end + 2] == b"\xff":
+        end = key.find(b"\x00", end + 2)
+    if end < 0:
         raise MalformedKey(key, f"ends inside a string that starts at byte {start}")
-    return position
+    return key[start:end].replace(b"\x00\xff", b"\x00"), end + 1
 
 
 def _fixed(key: bytes, start: int, size: int) -> bytes:
@@ -276,33 +278,35 @@ def _unpack_rare(key: bytes, position: int) -> tuple[Element, int]:
             raise MalformedKey(key, f"has the unknown type code 0x{code:02x}")
 
 
+def _unpack_id(key: bytes, start: int) -> Id:
+    try:
+        return Id(key[start : start + 19])
+    except InvalidId as error:
+        raise MalformedKey(key, f"holds a damaged id: {error.problem}") from error
+
+
 def _unpack_element(key: bytes, position: int) -> tuple[Element, int]:
     code = key[position]
     start = position + 1
     if _LONG_NEGATIVE < code < _LONG_POSITIVE:
-        size = code - _ZERO
-        if size >= 0:
-            return int.from_bytes(_fixed(key, start, size), "big"), start + size
-        value = int.from_bytes(_fixed(key, start, -size), "big")
-        return value - (1 << (-size << 3)) + 1, start - size
-    if code in (_STRING, _BYTES):
-        end = _end_of_string(key, start)
-        text = key[start:end]
-        if b"\x00" in text:
-            text = text.replace(b"\x00\xff", b"\x00")
-        if code == _BYTES:
-            return text, end + 1
+        # A cut integer is noticed by the caller, whose position is then behind the end of the key.
+        if code >= _ZERO:
+            end = start + code - _ZERO
+            return int.from_bytes(key[start:end], "big"), end
+        end = start + _ZERO - code
+        return int.from_bytes(key[start:end], "big") - (1 << (end - start << 3)) + 1, end
+    if code == _STRING:
+        text, end = _unpack_string(key, start)
         try:
-            return text.decode(), end + 1
+            return text.decode(), end
         except UnicodeDecodeError as error:
             raise MalformedKey(key, "holds a string that is not UTF-8") from error
     if code == _ID:
-        try:
-            return Id(key[start : start + 19]), start + 19
-        except InvalidId as error:
-            raise MalformedKey(key, f"holds a damaged id: {error.problem}") from error
+        return _unpack_id(key, start), start + 19
     if code == _NESTED:
         return _unpack_nested(key, start)
+    if code == _BYTES:
+        return _unpack_string(key, start)
     if code == _NULL:
         return None, start
     return _unpack_rare(key, position)
@@ -319,4 +323,6 @@ def unpack(key: bytes, skip: int = 0) -> tuple[Element, ...]:
     while position < size:
         value, position = _unpack_element(key, position)
         values.append(value)
+    if position > size:
+        raise MalformedKey(key, "ends inside an integer")
     return tuple(values)
