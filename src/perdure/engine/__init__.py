@@ -1,0 +1,1 @@
+"""The direct engine: durable workflows as a library."""

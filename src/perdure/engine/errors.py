@@ -1,0 +1,361 @@
+"""The errors of the engine.
+
+They fall into four groups:
+
+* the history of a workflow and its code do not fit: `HistoryDiverged`, `LatentHistoryFound`,
+  `InvalidVersion`; or it cannot be read: `CorruptHistory`, `Quarantined`;
+* a workflow ended in another way than with a result: `WorkflowFailed` and its neighbours;
+* inside a workflow, something it called did: `ActivityFailed`, `ChildFailed` and their neighbours;
+* a name or an id leads nowhere: `WorkflowNotFound`, `UnknownWorkflow` and their neighbours.
+
+None of them is control flow: sleeping, waiting and eviction derive from `BaseException` and live
+with the context.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from perdure.engine.history.failure import Failure
+from perdure.engine.history.location import Location, format_location
+from perdure.errors import CallerError, WorldError
+from perdure.ids import Id
+
+__all__ = [
+    "ActivityFailed",
+    "ActivityTimedOut",
+    "ChildCancelled",
+    "ChildFailed",
+    "ChildTerminated",
+    "CorruptHistory",
+    "DuplicateName",
+    "HistoryDiverged",
+    "InvalidVersion",
+    "LatentHistoryFound",
+    "LeaseLost",
+    "Quarantined",
+    "ResultTimeout",
+    "SignalTargetInvalid",
+    "UnknownActivity",
+    "UnknownWorkflow",
+    "WorkflowCancelled",
+    "WorkflowFailed",
+    "WorkflowFinished",
+    "WorkflowNotFound",
+    "WorkflowTerminated",
+]
+
+TagValues: TypeAlias = Mapping[str, str | int | bool]
+_LISTED = 10
+
+
+class HistoryDiverged(CallerError):
+    """The code took a step that is not the one recorded at this place of the history."""
+
+    code = "engine.history_diverged"
+
+    def __init__(self, location: Location, expected: str, found: str) -> None:
+        super().__init__(
+            f"history diverged at {format_location(location)}: the code runs {expected}, the"
+            f" history holds {found}. Code of a workflow that has begun may only change under a"
+            " version: undo the change, or guard it with ctx.v(n), ctx.check_version(n) or ctx.removed(...);"
+            " also make sure that the code decides by nothing but its input and its steps"
+        )
+        self.location = location
+        self.expected = expected
+        """The step that the code took."""
+        self.found = found
+        """The event that the history holds."""
+
+
+class LatentHistoryFound(CallerError):
+    """The code ended before all events of its history were used."""
+
+    code = "engine.latent_history"
+
+    def __init__(self, root: Location, events: Sequence[tuple[Location, str]]) -> None:
+        listed = ", ".join(f"{format_location(at)} {what}" for at, what in events[:_LISTED])
+        if len(events) > _LISTED:
+            listed += f" and {len(events) - _LISTED:,} more"
+        super().__init__(
+            f"the code at {format_location(root)} ended, but the history goes on with {listed}."
+            " Steps of a workflow that has begun may not be deleted: put ctx.removed(...) in their place"
+        )
+        self.root = root
+        self.events = tuple(events)
+        """The unused events: where each lies, and what it is."""
+
+
+class InvalidVersion(CallerError):
+    """A version is not a positive number, or lower than that of the context it is used in."""
+
+    code = "engine.invalid_version"
+
+    def __init__(self, version: int, lowest: int) -> None:
+        super().__init__(
+            f"version {version} cannot be used here: versions only grow, and the lowest one"
+            f" possible here is {lowest}"
+        )
+        self.version = version
+        self.lowest = lowest
+
+
+class CorruptHistory(WorldError):
+    """A row of a history cannot be read. `location` is as near to it as can be told."""
+
+    code = "engine.corrupt_history"
+
+    def __init__(self, location: Location, reason: str) -> None:
+        super().__init__(
+            f"the history cannot be read at {format_location(location)}: {reason}. Either the"
+            " storage is damaged, or a newer release of perdure wrote this row"
+        )
+        self.location = location
+        self.reason = reason
+
+
+class Quarantined(WorldError):
+    """The workflow was set aside as dead, because what is stored of it cannot be read."""
+
+    code = "engine.quarantined"
+
+    def __init__(self, workflow_id: Id, reason: str) -> None:
+        super().__init__(
+            f"workflow {workflow_id} is quarantined: {reason}. Once that is mended, revive it"
+        )
+        self.workflow_id = workflow_id
+        self.reason = reason
+
+
+class LeaseLost(WorldError):
+    """This run no longer holds the workflow: another worker took it, or it was terminated.
+
+    What the run was about to write is not written. The holder of the lease goes on.
+    """
+
+    code = "engine.lease_lost"
+
+    def __init__(self, workflow_id: Id) -> None:
+        super().__init__(
+            f"this worker no longer holds workflow {workflow_id}: it was taken over or closed"
+            " meanwhile. Nothing of this commit was written; its holder goes on from the last step"
+        )
+        self.workflow_id = workflow_id
+
+
+class WorkflowFailed(CallerError):
+    """The workflow died; `failure` says of what."""
+
+    code = "engine.workflow_failed"
+
+    def __init__(self, workflow_id: Id, failure: Failure) -> None:
+        super().__init__(
+            f"workflow {workflow_id} failed: {failure.summary}. Mend the cause and revive it to go"
+            " on from its last step"
+        )
+        self.workflow_id = workflow_id
+        self.failure = failure
+
+
+class WorkflowCancelled(CallerError):
+    """The workflow was cancelled and ended because of it."""
+
+    code = "engine.workflow_cancelled"
+
+    def __init__(self, workflow_id: Id, reason: str = "") -> None:
+        super().__init__(_because(f"workflow {workflow_id} was cancelled", reason))
+        self.workflow_id = workflow_id
+        self.reason = reason
+
+
+class WorkflowTerminated(CallerError):
+    """The workflow was terminated: stopped from outside without its code being asked."""
+
+    code = "engine.workflow_terminated"
+
+    def __init__(self, workflow_id: Id, reason: str = "") -> None:
+        super().__init__(_because(f"workflow {workflow_id} was terminated", reason))
+        self.workflow_id = workflow_id
+        self.reason = reason
+
+
+class ResultTimeout(WorldError):
+    """The workflow has no result yet. It goes on; ask again whenever you like."""
+
+    code = "engine.result_timeout"
+
+    def __init__(self, workflow_id: Id, timeout: float) -> None:
+        super().__init__(
+            f"workflow {workflow_id} has no result after {timeout:g} s. It is not affected: ask"
+            " again, or with a longer timeout"
+        )
+        self.workflow_id = workflow_id
+        self.timeout = timeout
+        """seconds"""
+
+
+class WorkflowNotFound(CallerError):
+    """No workflow has this id, or no open one has this name and these tags."""
+
+    code = "engine.workflow_not_found"
+
+    def __init__(
+        self,
+        workflow_id: Id | None = None,
+        *,
+        name: str | None = None,
+        tags: TagValues | None = None,
+    ) -> None:
+        if workflow_id is not None:
+            text = f"there is no workflow {workflow_id}: it was never dispatched, or pruned since"
+        else:
+            text = f'there is no open workflow "{name}" with tags {dict(tags or {})}'
+        super().__init__(text)
+        self.workflow_id = workflow_id
+        self.name = name
+        self.tags = dict(tags or {})
+
+
+class WorkflowFinished(CallerError):
+    """The workflow is closed: it takes no signals and no cancel requests any more."""
+
+    code = "engine.workflow_finished"
+
+    def __init__(self, workflow_id: Id, phase: str) -> None:
+        super().__init__(
+            f"workflow {workflow_id} is finished ({phase}): nothing can reach its code"
+        )
+        self.workflow_id = workflow_id
+        self.phase = phase
+
+
+class UnknownWorkflow(CallerError):
+    """No workflow of this name is registered here."""
+
+    code = "engine.unknown_workflow"
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        known = tuple(sorted(known))
+        super().__init__(
+            f'no workflow "{name}" is registered: pass its definition to Engine(workflows=[...])'
+            f" ({_known(known)})"
+        )
+        self.name = name
+        self.known = known
+
+
+class UnknownActivity(CallerError):
+    """No activity of this name is registered here."""
+
+    code = "engine.unknown_activity"
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        known = tuple(sorted(known))
+        super().__init__(
+            f'no activity "{name}" is registered: pass its definition, not its name'
+            f" ({_known(known)})"
+        )
+        self.name = name
+        self.known = known
+
+
+class DuplicateName(CallerError):
+    """Two definitions of one kind have the same name."""
+
+    code = "engine.duplicate_name"
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(
+            f'there are two different {kind} definitions named "{name}": give one another name with'
+            " name=..."
+        )
+        self.kind = kind
+        self.name = name
+
+
+class ActivityFailed(CallerError):
+    """An activity failed in all its attempts, or in a way that is not retried."""
+
+    code = "engine.activity_failed"
+
+    def __init__(self, name: str, attempts: int, failure: Failure) -> None:
+        super().__init__(f'activity "{name}" failed ({_attempts(attempts)}): {failure.summary}')
+        self.name = name
+        self.attempts = attempts
+        self.failure = failure
+
+
+class ActivityTimedOut(WorldError):
+    """An attempt of an activity took longer than its timeout."""
+
+    code = "engine.activity_timed_out"
+
+    def __init__(self, name: str, timeout: float) -> None:
+        super().__init__(
+            f'activity "{name}" did not finish within {timeout:g} s. Raise its timeout'
+            " if it needs more"
+        )
+        self.name = name
+        self.timeout = timeout
+        """seconds"""
+
+
+class ChildFailed(CallerError):
+    """A workflow that this one waited for died; `failure` says of what."""
+
+    code = "engine.child_failed"
+
+    def __init__(self, workflow_id: Id, failure: Failure) -> None:
+        super().__init__(f"child workflow {workflow_id} failed: {failure.summary}")
+        self.workflow_id = workflow_id
+        self.failure = failure
+
+
+class ChildCancelled(CallerError):
+    """A workflow that this one waited for was cancelled."""
+
+    code = "engine.child_cancelled"
+
+    def __init__(self, workflow_id: Id, reason: str = "") -> None:
+        super().__init__(_because(f"child workflow {workflow_id} was cancelled", reason))
+        self.workflow_id = workflow_id
+        self.reason = reason
+
+
+class ChildTerminated(CallerError):
+    """A workflow that this one waited for was terminated."""
+
+    code = "engine.child_terminated"
+
+    def __init__(self, workflow_id: Id, reason: str = "") -> None:
+        super().__init__(_because(f"child workflow {workflow_id} was terminated", reason))
+        self.workflow_id = workflow_id
+        self.reason = reason
+
+
+class SignalTargetInvalid(CallerError):
+    """A signal was not addressed in exactly one way."""
+
+    code = "engine.signal_target_invalid"
+
+    def __init__(self, signal: str, problem: str) -> None:
+        super().__init__(
+            f'signal "{signal}" cannot be sent: {problem}. Address it either by the id of a'
+            " workflow, or by its name and tags"
+        )
+        self.signal = signal
+        self.problem = problem
+
+
+def _because(text: str, reason: str) -> str:
+    return f"{text}: {reason}" if reason else text
+
+
+def _attempts(count: int) -> str:
+    return "1 attempt" if count == 1 else f"{count:,} attempts"
+
+
+def _known(names: Sequence[str]) -> str:
+    if not names:
+        return "none are known"
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return "known: " + ", ".join(names[:_LISTED]) + more
