@@ -13,7 +13,7 @@ with the context.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from perdure.engine.history.failure import Failure
 from perdure.engine.history.location import Location, format_location
@@ -23,18 +23,23 @@ from perdure.ids import Id
 __all__ = [
     "ActivityFailed",
     "ActivityTimedOut",
+    "Cancelled",
     "ChildCancelled",
     "ChildFailed",
     "ChildTerminated",
+    "ConcurrentStep",
     "CorruptHistory",
     "DuplicateName",
     "HistoryDiverged",
+    "InvalidDefinition",
+    "InvalidOption",
     "InvalidVersion",
     "LatentHistoryFound",
     "LeaseLost",
     "Quarantined",
     "ResultTimeout",
     "SignalTargetInvalid",
+    "StateInJoin",
     "UnknownActivity",
     "UnknownWorkflow",
     "WorkflowCancelled",
@@ -57,8 +62,8 @@ class HistoryDiverged(CallerError):
         super().__init__(
             f"history diverged at {format_location(location)}: the code runs {expected}, the"
             f" history holds {found}. Code of a workflow that has begun may only change under a"
-            " version: undo the change, or guard it with ctx.v(n), ctx.check_version(n) or ctx.removed(...);"
-            " also make sure that the code decides by nothing but its input and its steps"
+            " version: undo the change, or guard it with ctx.v(n), ctx.check_version(n) or"
+            " ctx.removed(...). The code must also decide by nothing but its input and its steps"
         )
         self.location = location
         self.expected = expected
@@ -78,7 +83,8 @@ class LatentHistoryFound(CallerError):
             listed += f" and {len(events) - _LISTED:,} more"
         super().__init__(
             f"the code at {format_location(root)} ended, but the history goes on with {listed}."
-            " Steps of a workflow that has begun may not be deleted: put ctx.removed(...) in their place"
+            " Steps of a workflow that has begun may not be deleted: put ctx.removed(...) in their"
+            " place"
         )
         self.root = root
         self.events = tuple(events)
@@ -285,18 +291,25 @@ class ActivityFailed(CallerError):
 
 
 class ActivityTimedOut(WorldError):
-    """An attempt of an activity took longer than its timeout."""
+    """An attempt of an activity took longer than one of its bounds; `bound` says which."""
 
     code = "engine.activity_timed_out"
 
-    def __init__(self, name: str, timeout: float) -> None:
+    def __init__(
+        self,
+        name: str,
+        timeout: float,
+        bound: Literal["timeout", "heartbeat_timeout"] = "timeout",
+    ) -> None:
+        what = "finish" if bound == "timeout" else "send a heartbeat"
         super().__init__(
-            f'activity "{name}" did not finish within {timeout:g} s. Raise its timeout'
+            f'activity "{name}" did not {what} within {timeout:g} s. Raise its {bound}'
             " if it needs more"
         )
         self.name = name
         self.timeout = timeout
         """seconds"""
+        self.bound = bound
 
 
 class ChildFailed(CallerError):
@@ -344,6 +357,71 @@ class SignalTargetInvalid(CallerError):
         )
         self.signal = signal
         self.problem = problem
+
+
+class Cancelled(BaseException):
+    """A cancel request reached the workflow's code. Raised once, at the next step.
+
+    Catch it to compensate: steps taken afterwards run normally, and when the workflow ends it is
+    cancelled, whatever it returned. It derives from `BaseException` so that an `except Exception`
+    around a step does not swallow it.
+    """
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason or "cancelled")
+        self.reason = reason
+
+
+class InvalidOption(CallerError):
+    """An option has a value that makes no sense."""
+
+    code = "engine.invalid_option"
+
+    def __init__(self, option: str, value: object, rule: str) -> None:
+        super().__init__(f"{option}={value!r} is not possible: {rule}")
+        self.option = option
+        self.value = value
+        self.rule = rule
+
+
+class InvalidDefinition(CallerError):
+    """A workflow, activity, operation, signal or message is not defined as it must be."""
+
+    code = "engine.invalid_definition"
+
+    def __init__(self, kind: str, name: str, problem: str) -> None:
+        super().__init__(f'{kind} "{name}" is not well defined: {problem}')
+        self.kind = kind
+        self.name = name
+        self.problem = problem
+
+
+class ConcurrentStep(CallerError):
+    """A step was begun while another one of the same branch was still running."""
+
+    code = "engine.concurrent_step"
+
+    def __init__(self, workflow_id: Id, location: Location) -> None:
+        super().__init__(
+            f"workflow {workflow_id} runs two steps at once in the branch"
+            f" {format_location(location)}: give steps that run side by side to ctx.join(...), and"
+            " inside a closure use the context that the closure is called with"
+        )
+        self.workflow_id = workflow_id
+        self.location = location
+
+
+class StateInJoin(CallerError):
+    """An activity inside a join asked for the workflow's state, which would race."""
+
+    code = "engine.state_in_join"
+
+    def __init__(self, activity: str) -> None:
+        super().__init__(
+            f'activity "{activity}" runs inside a join and cannot use the workflow's state:'
+            " return a value instead, and store it in an activity after the join"
+        )
+        self.activity = activity
 
 
 def _because(text: str, reason: str) -> str:

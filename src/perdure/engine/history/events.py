@@ -1,14 +1,14 @@
 """The events of a history: what a finished step leaves on disk.
 
 One event is one record. Records are msgpack arrays, ``[kind, version, created_at, at, ...]``: the
-kind first, so that a reader can tell them apart, then the fields in the order of the class. A reader
-ignores fields it does not know at the end and fills the ones that are missing with their defaults.
-So fields may be appended (with a default), and never moved, removed or given another meaning; the
+kind first, so that a reader can tell them apart, then the fields in the order of the class. A
+reader ignores fields it does not know at the end and fills the missing ones with their defaults. So
+fields may be appended (with a default), and never moved, removed or given another meaning; the
 numbers of the kinds never change either.
 
 Every event carries the version of the step that wrote it, ``created_at`` (when the step first
-started) and ``at`` (when this record was written), both in milliseconds since the epoch. ``at`` feeds the
-workflow's own clock, which must be the same on replay.
+started) and ``at`` (when this record was written), both in milliseconds since the epoch. ``at``
+feeds the workflow's own clock, which must be the same on replay.
 
 Events are frozen: an update is a new record written in the place of the old one.
 """
@@ -255,8 +255,8 @@ class CancelEvent(_Event, tag=EventKind.CANCEL.value, array_like=True, frozen=Tr
 
     KIND: ClassVar[EventKind] = EventKind.CANCEL
     interrupts: bool
-    """True: it cut short the step whose event lies just before. False: it stands in the place of
-    a step that had not begun."""
+    """True: it lies inside a step that it cut short. False: it stands in the place of a step that
+    had not begun."""
     reason: str = ""
 
 

@@ -86,21 +86,19 @@ def between(previous: Coordinate, current: Coordinate) -> Coordinate:
 
 
 def first_gap(previous: Coordinate, current: Coordinate) -> Coordinate | None:
-    """The first place after `previous` that must have been given out before `current` was.
+    """The first place between two neighbours that must have been given out before `current` was.
 
-    Numbering and `between` never give out ``{3}`` before ``{2}``, nor ``{1.2}`` before ``{1.1}``. So
-    if a place of that kind lies between two neighbours, its step was begun but its event was not
-    written. None if there is no such place.
+    Numbering and `between` never give out ``{3}`` before ``{2}``, nor ``{1.2}`` before ``{1.1}``. A
+    place of that kind without an event belongs to a step that was begun and not recorded. None if
+    there is no such place.
     """
     last = len(current) - 1
     for depth, ordinate in enumerate(current):
         stem = current[:depth]
-        highest = ordinate - 1 if depth == last else ordinate
-        lowest = previous[depth] if previous[:depth] == stem and depth < len(previous) else 0
-        for candidate in (lowest, lowest + 1):
-            place = (*stem, candidate)
-            if 1 <= candidate <= highest and place > previous:
-                return place
+        shared = len(previous) > depth and previous[:depth] == stem
+        candidate = previous[depth] + 1 if shared else 1
+        if candidate < ordinate or (candidate == ordinate and depth < last):
+            return (*stem, candidate)
     return None
 
 

@@ -1,0 +1,106 @@
+"""The stored history of one workflow, grouped by place.
+
+Loading is one range scan; a replay then visits one place after the other. So rows are grouped when
+they arrive, which looks only at keys, and events are decoded when their place is visited: a history
+of many finished iterations costs nothing for those that the replay does not enter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Self
+
+from perdure.engine.errors import CorruptHistory
+from perdure.engine.history.events import Event, decode_event
+from perdure.engine.history.location import (
+    ROOT,
+    Coordinate,
+    InvalidLocation,
+    Location,
+    pack_location,
+    split_packed,
+    unpack_location,
+)
+
+__all__ = ["History", "Node"]
+
+
+@dataclass(slots=True)
+class Node:
+    """An event with the events inside it, for tools that show a history."""
+
+    location: Location
+    event: Event | None
+    """None if only events inside this place are left, as after the compaction of a loop."""
+    children: list[Node] = field(default_factory=list)
+
+
+class History:
+    """The events of one workflow. Empty unless made by `from_rows`."""
+
+    __slots__ = ("_events", "_rows")
+
+    def __init__(self) -> None:
+        self._rows: dict[bytes, list[tuple[Coordinate, bytes]]] = {}
+        self._events: dict[bytes, list[tuple[Coordinate, Event]]] = {}
+
+    @classmethod
+    def from_rows(cls, rows: Iterable[tuple[bytes, bytes]]) -> Self:
+        """The history in these rows: packed location and encoded event, in the order of the keys.
+
+        Keys are relative to the subspace of the history; values are whole (chunks joined).
+        Raises `CorruptHistory` if a key is not a location.
+        """
+        history = cls()
+        groups = history._rows
+        for key, value in rows:
+            try:
+                root, coordinate = split_packed(key)
+            except InvalidLocation as error:
+                raise CorruptHistory(ROOT, error.message) from error
+            group = groups.get(root)
+            if group is None:
+                groups[root] = [(coordinate, value)]
+            else:
+                group.append((coordinate, value))
+        return history
+
+    def events(self, root: Location | bytes = ROOT) -> list[tuple[Coordinate, Event]]:
+        """The events directly below `root` (a location, also in packed form), in their order.
+
+        The list belongs to the history: do not change it. Raises `CorruptHistory`.
+        """
+        packed = root if isinstance(root, bytes) else pack_location(root)
+        events = self._events.get(packed)
+        if events is not None:
+            return events
+        rows = self._rows.get(packed)
+        if rows is None:
+            return []
+        location = unpack_location(packed)
+        events = [(place, decode_event(value, (*location, place))) for place, value in rows]
+        self._events[packed] = events
+        del self._rows[packed]
+        return events
+
+    def tree(self) -> list[Node]:
+        """All events, nested as they lie. Raises `CorruptHistory`."""
+        nodes: dict[Location, Node] = {}
+        for location, event in sorted(self._all_events()):
+            self._node(nodes, location).event = event
+        return self._node(nodes, ROOT).children
+
+    def _all_events(self) -> Iterator[tuple[Location, Event]]:
+        for packed in (*self._events, *self._rows):
+            root = unpack_location(packed)
+            for coordinate, event in self.events(packed):
+                yield (*root, coordinate), event
+
+    def _node(self, nodes: dict[Location, Node], location: Location) -> Node:
+        node = nodes.get(location)
+        if node is None:
+            node = nodes[location] = Node(location, None)
+            if location:
+                self._node(nodes, location[:-1]).children.append(node)
+        return node
