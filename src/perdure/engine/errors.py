@@ -8,8 +8,8 @@ They fall into four groups:
 * inside a workflow, something it called did: `ActivityFailed`, `ChildFailed` and their neighbours;
 * a name or an id leads nowhere: `WorkflowNotFound`, `UnknownWorkflow` and their neighbours.
 
-None of them is control flow: sleeping, waiting and eviction derive from `BaseException` and live
-with the context.
+Control flow (sleeping, waiting, eviction) is not here and never reaches users. `Cancelled` is the
+one thing here that is not an error: a message to the code of a workflow.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +29,9 @@ __all__ = [
     "ChildTerminated",
     "ConcurrentStep",
     "CorruptHistory",
+    "CorruptRecord",
     "DuplicateName",
+    "EventMissing",
     "HistoryDiverged",
     "InvalidDefinition",
     "InvalidOption",
@@ -40,9 +42,12 @@ __all__ = [
     "ResultTimeout",
     "SignalTargetInvalid",
     "StateInJoin",
+    "UniqueKeyTaken",
     "UnknownActivity",
     "UnknownWorkflow",
+    "WorkflowBusy",
     "WorkflowCancelled",
+    "WorkflowExists",
     "WorkflowFailed",
     "WorkflowFinished",
     "WorkflowNotFound",
@@ -117,6 +122,35 @@ class CorruptHistory(WorldError):
         )
         self.location = location
         self.reason = reason
+
+
+class CorruptRecord(WorldError):
+    """A row of a workflow, other than an event, cannot be read. `row` names which."""
+
+    code = "engine.corrupt_record"
+
+    def __init__(self, workflow_id: Id, row: str, reason: str) -> None:
+        super().__init__(
+            f"the {row} of workflow {workflow_id} cannot be read: {reason}. Either the storage is"
+            " damaged, or a newer release of perdure wrote this row"
+        )
+        self.workflow_id = workflow_id
+        self.row = row
+        self.reason = reason
+
+
+class EventMissing(WorldError):
+    """An event was to be updated that the history does not hold, so nothing was written."""
+
+    code = "engine.event_missing"
+
+    def __init__(self, workflow_id: Id, location: Location) -> None:
+        super().__init__(
+            f"the history of workflow {workflow_id} holds no event at {format_location(location)}"
+            " to update: it was compacted or pruned meanwhile. Revive the workflow to replay it"
+        )
+        self.workflow_id = workflow_id
+        self.location = location
 
 
 class Quarantined(WorldError):
@@ -232,6 +266,47 @@ class WorkflowFinished(CallerError):
         )
         self.workflow_id = workflow_id
         self.phase = phase
+
+
+class WorkflowExists(CallerError):
+    """The id given for a new workflow belongs to one of another name."""
+
+    code = "engine.workflow_exists"
+
+    def __init__(self, workflow_id: Id, name: str) -> None:
+        super().__init__(
+            f'{workflow_id} is already a workflow "{name}": dispatch with another id, or none'
+        )
+        self.workflow_id = workflow_id
+        self.name = name
+
+
+class WorkflowBusy(CallerError):
+    """The workflow is in a phase in which this cannot be done to it."""
+
+    code = "engine.workflow_busy"
+
+    def __init__(self, workflow_id: Id, phase: str, action: str, advice: str) -> None:
+        super().__init__(f"cannot {action} workflow {workflow_id} while it is {phase}: {advice}")
+        self.workflow_id = workflow_id
+        self.phase = phase
+        self.action = action
+        self.advice = advice
+
+
+class UniqueKeyTaken(CallerError):
+    """Another open workflow holds the unique key meanwhile."""
+
+    code = "engine.unique_key_taken"
+
+    def __init__(self, workflow_id: Id, unique: str, holder: Id) -> None:
+        super().__init__(
+            f"workflow {workflow_id} cannot be opened again: workflow {holder} holds its unique key"
+            f" {unique!r} now. Let that one end first"
+        )
+        self.workflow_id = workflow_id
+        self.unique = unique
+        self.holder = holder
 
 
 class UnknownWorkflow(CallerError):
@@ -418,8 +493,8 @@ class StateInJoin(CallerError):
 
     def __init__(self, activity: str) -> None:
         super().__init__(
-            f'activity "{activity}" runs inside a join and cannot use the workflow's state:'
-            " return a value instead, and store it in an activity after the join"
+            f'activity "{activity}" runs inside a join and cannot use the state of its'
+            " workflow: return a value instead, and store it in an activity after the join"
         )
         self.activity = activity
 

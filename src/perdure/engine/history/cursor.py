@@ -2,14 +2,14 @@
 
 A step is compared with the event under the cursor (`Cursor.compare`), and the cursor then moves
 past the place the step was given (`Cursor.advance`). That is all that happens before a step runs.
-So `join` gives every member its place first, in order, and runs the members afterwards in any order.
+So `join` gives every member its place first, in order, and then runs the members in any order.
 
 The rules, in this order, for a step of version v:
 
 1. A place before the next event was given out earlier and holds no event: the step gets that place
-   (`Insertion`). Such a gap is left by a step that was begun and not recorded: the process died while
-   a later member of the same join had finished already, or the step raised an error before it did
-   anything. Without this rule the step would meet the event of its neighbour.
+   (`Insertion`). Such a gap is left by a step that was begun and not recorded: the process died
+   while a later member of the same join had finished already, or the step raised an error before
+   it did anything. Without this rule the step would meet the event of its neighbour.
 2. No event is left: the step is `New`, in the next place.
 3. v is higher than the event's version: the step was put into the code later. It gets a new place
    before the event (`Insertion`), which stays under the cursor.
@@ -17,8 +17,8 @@ The rules, in this order, for a step of version v:
 5. The event is a cancel: it was delivered in the place of this step (`CancelledHere`).
 6. Kind or name differ: `HistoryDiverged`. Otherwise the step has happened: `Replay`.
 
-Versions are absolute everywhere: what `ctx.v(n)` sets, what an event stores and what a version check
-answers are the same numbers.
+Versions are absolute everywhere: what `ctx.v(n)` sets, what an event stores and what a version
+check answers are the same numbers.
 
 A gap does not say which version its step had. A step of a later version that meets a gap takes it,
 because in a workflow that began with the later code the gap is its own. Only an older run that was
@@ -94,7 +94,7 @@ Match: TypeAlias = New | Insertion | Replay | CancelledHere
 
 
 class VersionAnswer(msgspec.Struct, frozen=True, gc=False):
-    """What a version check answers. Unless `match` is a replay, the answer is to be recorded there."""
+    """What a version check answers; to be recorded at `match` unless that is a replay."""
 
     match: New | Insertion | Replay
     version: int
