@@ -1,0 +1,110 @@
+# mypy: disable-error-code="import-untyped"
+"""Memory per running and per sleeping workflow.
+
+Two instruments, because they answer different questions. `tracemalloc` counts the bytes that Python
+objects hold: that is what a workflow costs. The resident size of the process also holds RocksDB's
+write buffer and whatever the allocators keep: that is what the operator sees. Each pair of
+workflow kind and instrument gets a process of its own, as memory once taken is never given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import multiprocessing
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from benchmarks.engine_workflows import activity_gate, hibernate, hold, until_asleep
+from benchmarks.figures import Section, emit, note, section_note
+from benchmarks.plan import Plan
+from perdure import Engine, EngineOptions, Workflow
+
+__all__ = ["measure"]
+
+_DISPATCHERS = 50
+_SETTLE_SECONDS = 6.0
+"""The store remembers recent writes for five seconds to find conflicts: that is no leak."""
+
+
+def measure(plan: Plan) -> None:
+    """Report bytes per workflow."""
+    workflows = plan.memory_workflows
+    note(f"{workflows:,} running and {workflows:,} sleeping workflows")
+    section_note(
+        Section.MEMORY,
+        f"Growth per workflow with {workflows:,} of them, each with a small input; resident memory "
+        "includes the write buffer of RocksDB, which does not grow without bound.",
+    )
+    spawn = multiprocessing.get_context("spawn")
+    processes = [
+        spawn.Process(target=_measure_one, args=(kind, instrument, workflows, plan.folder))
+        for kind in ("running", "sleeping")
+        for instrument in ("python", "resident")
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    failed = [process.exitcode for process in processes if process.exitcode != 0]
+    if failed:
+        raise RuntimeError(f"processes that measured memory ended with status {failed}")
+
+
+def _measure_one(kind: str, instrument: str, workflows: int, folder: Path) -> None:
+    if instrument == "python":
+        tracemalloc.start()
+        column, used = "Python objects", _python_bytes
+    else:
+        column, used = "resident", _resident_bytes
+    url = f"rocksdb:{folder / f'{kind}-{instrument}'}"
+    grown = asyncio.run(_growth(kind, used, workflows, url))
+    emit(Section.MEMORY, f"per {kind} workflow", column, grown / workflows / 1024, "KiB")
+
+
+def _python_bytes() -> int:
+    return tracemalloc.get_traced_memory()[0]
+
+
+def _resident_bytes() -> int:
+    return int(psutil.Process().memory_info().rss)
+
+
+async def _growth(kind: str, used: Callable[[], int], workflows: int, url: str) -> int:
+    options = EngineOptions(linger=0.0, max_running=workflows + 10, shed_load=False)
+    async with Engine(url, workflows=[hold, hibernate], options=options) as engine:
+        definition = hold if kind == "running" else hibernate
+        await _start(engine, hibernate, 10)
+        await until_asleep(engine, 10)
+        before = await _settled(used)
+        await _start(engine, definition, workflows)
+        if kind == "running":
+            await activity_gate.reached(workflows)
+        else:
+            await until_asleep(engine, workflows + 10)
+        await asyncio.sleep(_SETTLE_SECONDS)
+        await _start(engine, hibernate, 1)
+        after = await _settled(used)
+        grown = after - before
+        if kind == "running":
+            activity_gate.open()
+    return grown
+
+
+async def _settled(used: Callable[[], int]) -> int:
+    await asyncio.sleep(0.5)
+    gc.collect()
+    return used()
+
+
+async def _start(engine: Engine, definition: Workflow[int, int], workflows: int) -> None:
+    numbers = iter(range(workflows))
+
+    async def dispatcher() -> None:
+        for number in numbers:
+            await engine.dispatch(definition, number)
+
+    await asyncio.gather(*(dispatcher() for _ in range(_DISPATCHERS)))
