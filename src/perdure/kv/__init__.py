@@ -40,14 +40,14 @@ async def open_database(url: str, *, clock: Clock = SYSTEM_CLOCK) -> Database:
     return Database(await RocksDriver.open(_path(url), clock=clock), clock=clock)
 
 
-async def open_readonly(url: str, *, clock: Clock = SYSTEM_CLOCK) -> Database:
+async def open_readonly(url: str) -> Database:
     """Open the RocksDB store at `url` as it is now, for tools; its owner may go on meanwhile.
 
     The view does not follow later commits. Writing raises `StoreReadOnly`.
     """
     from perdure.kv.rocksdb import ReadonlyRocksDriver
 
-    return Database(await ReadonlyRocksDriver.open(_path(url), clock=clock), clock=clock)
+    return Database(await ReadonlyRocksDriver.open(_path(url)))
 
 
 def _path(url: str) -> Path:

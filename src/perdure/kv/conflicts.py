@@ -23,7 +23,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import Final, Generic, TypeVar
 
@@ -163,16 +163,6 @@ class RecentWrites:
         self._ranges = _RangeRuns()
         self._batches: deque[tuple[float, int]] = deque()
 
-    def admit(self, request: CommitRequest, version: int, position: int) -> Refusal | None:
-        """Refuse the request, or record its writes as `version` and return None."""
-        refusal = self.check(request)
-        if refusal is None:
-            keys = [*request.writes, *request.adds, *request.write_keys]
-            if request.stamped:
-                keys += [key for key, _ in stamped_rows(request, version, position)]
-            self.record(version, keys, [*request.clears, *request.write_ranges])
-        return refusal
-
     def check(self, request: CommitRequest) -> Refusal | None:
         """Whether what the request has read is still what it was at its read version."""
         since = request.read_version
@@ -195,14 +185,16 @@ class RecentWrites:
         """Whether a commit with a version above `after` wrote something in [begin, end)."""
         return self._keys.hits(after, begin, end) or self._ranges.hits(after, begin, end)
 
-    def record(
-        self, version: int, keys: list[bytes], ranges: Iterable[tuple[bytes, bytes]] = ()
-    ) -> None:
+    def record(self, request: CommitRequest, version: int, position: int) -> None:
+        """Note the writes of a request that was admitted, at its place in the batch `version`."""
+        keys = [*request.writes, *request.adds, *request.write_keys]
+        if request.stamped:
+            keys += [key for key, _ in stamped_rows(request, version, position)]
         if keys:
             self._keys.append(version, keys)
             self._last.update(dict.fromkeys(keys, version))
-        if ranges:
-            self._ranges.append(version, list(ranges))
+        if request.clears or request.write_ranges:
+            self._ranges.append(version, [*request.clears, *request.write_ranges])
 
     def expire(self, now: float, version: int) -> None:
         """Note that the store is at `version` at `now` (s), and forget what left the window."""

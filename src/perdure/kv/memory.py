@@ -137,9 +137,10 @@ class MemoryDriver:
             return Refusal.CONFLICT
         if Kind.UNKNOWN_NOT_APPLIED in faults:
             return Refusal.UNKNOWN
-        refusal = self._recent.admit(request, version, position)
+        refusal = self._recent.check(request)
         if refusal is not None:
             return refusal
+        self._recent.record(request, version, position)
         self._apply(request, version, position)
         if Kind.HOLD_AFTER in faults:
             await faults[Kind.HOLD_AFTER].gate.pass_through()
