@@ -11,10 +11,11 @@ The rules, in this order, for a step of version v:
    while a later member of the same join had finished already, or the step raised an error before
    it did anything. Without this rule the step would meet the event of its neighbour.
 2. No event is left: the step is `New`, in the next place.
-3. v is higher than the event's version: the step was put into the code later. It gets a new place
+3. The event is a cancel: it was delivered in the place of this step (`CancelledHere`), of whatever
+   version, because it came from outside and not from the code.
+4. v is higher than the event's version: the step was put into the code later. It gets a new place
    before the event (`Insertion`), which stays under the cursor.
-4. v is lower: `HistoryDiverged`.
-5. The event is a cancel: it was delivered in the place of this step (`CancelledHere`).
+5. v is lower: `HistoryDiverged`.
 6. Kind or name differ: `HistoryDiverged`. Otherwise the step has happened: `Replay`.
 
 Versions are absolute everywhere: what `ctx.v(n)` sets, what an event stores and what a version
@@ -148,13 +149,16 @@ class Cursor:
             gap = first_gap(self._previous, coordinate)
             if gap is not None:
                 return Insertion(gap)
+        if (
+            version == event.version
+            and kind == event.KIND
+            and (name is None or name == event_name(event))
+        ):
+            return Replay(coordinate, event)
+        if isinstance(event, CancelEvent):
+            return CancelledHere(coordinate, event)
         if version > event.version:
             return Insertion(between(self._previous, coordinate))
-        if version == event.version:
-            if isinstance(event, CancelEvent):
-                return CancelledHere(coordinate, event)
-            if kind == event.KIND and (name is None or name == event_name(event)):
-                return Replay(coordinate, event)
         raise self._diverged(coordinate, describe_step(kind, name, version), event)
 
     def compare_at(self, coordinate: Coordinate, kind: EventKind, version: int) -> New | Replay:
@@ -202,7 +206,10 @@ class Cursor:
             return VersionAnswer(Replay(coordinate, event), event.version, event.inner)
         bound = first_gap(self._previous, coordinate) or coordinate
         place = Insertion(between(self._previous, bound))
-        return VersionAnswer(place, event.version + 1, event.version)
+        held = event.version
+        if isinstance(event, CancelEvent):
+            held = max(held, version)
+        return VersionAnswer(place, held + 1, held)
 
     def advance(self, match: Match) -> None:
         """Move past the place that a step was given."""
