@@ -26,7 +26,6 @@ from typing import Final, Self, TypeVar
 from rocksdict import (
     AccessType,
     Rdict,
-    RdictIter,
     ReadOptions,
     Snapshot as NativeSnapshot,
     WriteBatch,
@@ -79,14 +78,23 @@ class RocksSnapshot:
     ) -> list[tuple[bytes, bytes]]:
         if self._native is None:
             raise StoreClosed(str(self._path))
-        rows = _iterate(self._native, begin, end)
-        if reverse:
-            rows.seek_to_last()
-        step = rows.prev if reverse else rows.next
-        valid, key, value = rows.valid, rows.key, rows.value
+        # No bounds in read options: given any, a snapshot's iterator reads the newest state instead.
+        rows = self._native.iter()
+        valid, key_at, value_at = rows.valid, rows.key, rows.value
         found: list[tuple[bytes, bytes]] = []
+        if reverse:
+            step = rows.prev
+            rows.seek_for_prev(end)
+            if valid() and key_at() == end:
+                step()
+        else:
+            step = rows.next
+            rows.seek(begin)
         while valid():
-            found.append((key(), value()))
+            key = key_at()
+            if not begin <= key < end:
+                return found
+            found.append((key, value_at()))
             if len(found) == limit:
                 return found
             step()
@@ -284,7 +292,10 @@ class _BatchWrite:
     def _clear(self, begin: bytes, end: bytes) -> None:
         # Keys that earlier requests of this batch wrote are not in the database yet.
         if not self._recent.wrote(begin, end, self._version - 1):
-            rows = _iterate(self._db, begin, end)
+            bounds = ReadOptions()
+            bounds.set_iterate_upper_bound(end)
+            rows = self._db.iter(bounds)
+            rows.seek(begin)
             keys: list[bytes] = []
             while rows.valid() and len(keys) <= _DELETE_ONE_BY_ONE:
                 keys.append(rows.key())
@@ -295,16 +306,6 @@ class _BatchWrite:
                     self._write.delete(key)
                 return
         self._write.delete_range(begin, end)
-
-
-def _iterate(source: Rdict | NativeSnapshot, begin: bytes, end: bytes) -> RdictIter:
-    """An iterator on the first key of [begin, end), confined to it."""
-    bounds = ReadOptions()
-    bounds.set_iterate_lower_bound(begin)
-    bounds.set_iterate_upper_bound(end)
-    rows = source.iter(bounds)
-    rows.seek(begin)
-    return rows
 
 
 async def _in_thread(thread: ThreadPoolExecutor, call: Callable[[], T]) -> T:
