@@ -14,14 +14,17 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
-import msgspec
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from perdure.clock import Clock
 
-__all__ = ["GaugeSnapshot", "GlobalGauges"]
+if TYPE_CHECKING:
+    from perdure.engine.database.gauges import Gauges
+
+__all__ = ["GlobalGauges"]
 
 _WORKFLOW_GAUGES = {
     "running": ("perdure_workflow_active", "Workflows that a worker runs now."),
@@ -33,31 +36,20 @@ _WORKFLOW_GAUGES = {
 }
 
 
-class GaugeSnapshot(msgspec.Struct, frozen=True):
-    """The store's counters at one moment.
-
-    `workflows` maps a workflow name to counts by phase word (`running`, `sleeping`, `dead`,
-    `complete`, `cancelled`, `terminated`); `signals` maps a signal name to its pending count.
-    """
-
-    workflows: Mapping[str, Mapping[str, int]]
-    signals: Mapping[str, int]
-
-
 class GlobalGauges:
-    """A Prometheus collector over the last exposed `GaugeSnapshot`. Thread-safe by replacement."""
+    """A Prometheus collector over the last exposed `Gauges`. Thread-safe by replacement."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._exposed: tuple[GaugeSnapshot, float] | None = None
+        self._exposed: tuple[Gauges, float] | None = None
         self._workflow_names: set[str] = set()
         self._signal_names: set[str] = set()
 
-    def expose(self, snapshot: GaugeSnapshot, seconds: float) -> None:
-        """Export `snapshot` for `seconds` from now. Only for the holder of the metrics chore."""
-        self._workflow_names = self._workflow_names | snapshot.workflows.keys()
-        self._signal_names = self._signal_names | snapshot.signals.keys()
-        self._exposed = (snapshot, self._clock.monotonic() + seconds)
+    def expose(self, gauges: Gauges, seconds: float) -> None:
+        """Export `gauges` for `seconds` from now. Only for the holder of the metrics chore."""
+        self._workflow_names = self._workflow_names | gauges.workflows.keys()
+        self._signal_names = self._signal_names | gauges.signals.keys()
+        self._exposed = (gauges, self._clock.monotonic() + seconds)
 
     def hide(self) -> None:
         """Export nothing from now on: another process holds the chore, or nobody."""
@@ -67,36 +59,40 @@ class GlobalGauges:
 
     def describe(self) -> Iterable[Metric]:
         """Names for the registry's check for duplicates; does not touch the numbers."""
-        return self._families(GaugeSnapshot({}, {}), (), ())
+        return _families({}, {})
 
     def collect(self) -> Iterable[Metric]:
         """The families to export now; none unless something is exposed and not expired."""
         exposed = self._exposed
         if exposed is None or self._clock.monotonic() >= exposed[1]:
             return ()
-        return self._families(exposed[0], sorted(self._workflow_names), sorted(self._signal_names))
+        gauges = exposed[0]
+        return _families(
+            {name: gauges.workflows.get(name, {}) for name in sorted(self._workflow_names)},
+            {name: gauges.signals.get(name, 0) for name in sorted(self._signal_names)},
+        )
 
-    def _families(
-        self, snapshot: GaugeSnapshot, workflow_names: Iterable[str], signal_names: Iterable[str]
-    ) -> Iterator[Metric]:
-        workflow_names = list(workflow_names)
-        total = GaugeMetricFamily(
-            "perdure_workflow_total", "All stored workflows.", labels=["workflow_name"]
-        )
-        for name in workflow_names:
-            total.add_metric([name], sum(map(_clamped, snapshot.workflows.get(name, {}).values())))
-        yield total
-        for phase, (family_name, text) in _WORKFLOW_GAUGES.items():
-            family = GaugeMetricFamily(family_name, text, labels=["workflow_name"])
-            for name in workflow_names:
-                family.add_metric([name], _clamped(snapshot.workflows.get(name, {}).get(phase, 0)))
-            yield family
-        pending = GaugeMetricFamily(
-            "perdure_signal_pending", "Signals sent and not received yet.", labels=["signal_name"]
-        )
-        for name in signal_names:
-            pending.add_metric([name], _clamped(snapshot.signals.get(name, 0)))
-        yield pending
+
+def _families(
+    workflows: dict[str, dict[str, int]], signals: dict[str, int]
+) -> Iterator[Metric]:
+    total = GaugeMetricFamily(
+        "perdure_workflow_total", "All stored workflows.", labels=["workflow_name"]
+    )
+    for name, phases in workflows.items():
+        total.add_metric([name], sum(map(_clamped, phases.values())))
+    yield total
+    for phase, (family_name, text) in _WORKFLOW_GAUGES.items():
+        family = GaugeMetricFamily(family_name, text, labels=["workflow_name"])
+        for name, phases in workflows.items():
+            family.add_metric([name], _clamped(phases.get(phase, 0)))
+        yield family
+    pending = GaugeMetricFamily(
+        "perdure_signal_pending", "Signals sent and not received yet.", labels=["signal_name"]
+    )
+    for name, count in signals.items():
+        pending.add_metric([name], _clamped(count))
+    yield pending
 
 
 def _clamped(count: int) -> int:
