@@ -15,7 +15,7 @@ from pathlib import Path
 
 from perdure.kv.errors import StoreInUse
 
-__all__ = ["Owner"]
+__all__ = ["Owner", "holder_of"]
 
 
 class Owner:
@@ -41,3 +41,24 @@ class Owner:
         if not self._file.closed:
             self._file.truncate(0)
             self._file.close()
+
+
+def holder_of(folder: Path) -> str | None:
+    """Who owns the store in `folder` now, in words; None if nobody does.
+
+    An owner that ended well leaves an empty file, so the lock is only tried (shared, for a moment)
+    where a name was left behind: a store that is just being opened is not disturbed.
+    """
+    try:
+        file = (folder / "owner").open(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+    with file:
+        holder = file.read().strip()
+        if not holder:
+            return None
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return holder
+        return None
