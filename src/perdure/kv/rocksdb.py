@@ -26,6 +26,7 @@ from typing import Final, Self, TypeVar
 from rocksdict import (
     AccessType,
     Rdict,
+    RdictIter,
     ReadOptions,
     Snapshot as NativeSnapshot,
     WriteBatch,
@@ -47,21 +48,28 @@ _DELETE_ONE_BY_ONE: Final = 256
 
 
 class RocksSnapshot:
-    """One state of the store."""
+    """One state of the store.
 
-    __slots__ = ("__weakref__", "_native", "_path", "version")
+    Made while the newest state of the database is the one to capture. Holds two views of it: a
+    snapshot for point reads, and an iterator, which keeps seeing the state it was made in. (The
+    iterators a snapshot of `rocksdict` hands out do not: they show the newest state.) One iterator
+    serves all range reads, as none of them is suspended half way.
+    """
 
-    def __init__(self, native: NativeSnapshot, version: int, path: Path) -> None:
-        self._native: NativeSnapshot | None = native
+    __slots__ = ("__weakref__", "_path", "_points", "_rows", "version")
+
+    def __init__(self, database: Rdict, version: int, path: Path) -> None:
+        self._points: NativeSnapshot | None = database.snapshot()
+        self._rows: RdictIter | None = database.iter()
         self._path = path
         self.version = version
 
     async def get(self, key: bytes) -> bytes | None:
-        native = self._native
-        if native is None:
+        points = self._points
+        if points is None:
             raise StoreClosed(str(self._path))
         try:
-            value: bytes = native[key]
+            value: bytes = points[key]
         except Exception:
             # A miss and a failure look alike here, and only an iterator can tell them apart.
             rows = self._read(key, key + b"\0", 1, False)
@@ -73,13 +81,16 @@ class RocksSnapshot:
     ) -> list[tuple[bytes, bytes]]:
         return self._read(begin, end, limit, reverse)
 
+    def detach(self) -> None:
+        """Let go of the store, which cannot close before."""
+        self._points = self._rows = None
+
     def _read(
         self, begin: bytes, end: bytes, limit: int, reverse: bool
     ) -> list[tuple[bytes, bytes]]:
-        if self._native is None:
+        rows = self._rows
+        if rows is None:
             raise StoreClosed(str(self._path))
-        # No bounds in read options: given any, a snapshot's iterator reads the newest state instead.
-        rows = self._native.iter()
         valid, key_at, value_at = rows.valid, rows.key, rows.value
         found: list[tuple[bytes, bytes]] = []
         if reverse:
@@ -105,10 +116,6 @@ class RocksSnapshot:
             raise StoreFailed(str(self._path), f"reading: {error}") from error
         return found
 
-    def detach(self) -> None:
-        """Let go of the store, which cannot close before."""
-        self._native = None
-
 
 class _Store:
     """What an owned and a read-only store share: the database, its thread, its snapshots."""
@@ -133,7 +140,7 @@ class _Store:
         return self._snapshot
 
     def _capture(self) -> RocksSnapshot:
-        snapshot = RocksSnapshot(self._db.snapshot(), self._version, self._path)
+        snapshot = RocksSnapshot(self._db, self._version, self._path)
         self._snapshots.add(snapshot)
         return snapshot
 
