@@ -35,8 +35,8 @@ class Kill:
 
     at: int
     starts: int
-    running: frozenset[str]
     recorded: frozenset[str]
+    running: frozenset[str]
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ def judge(
     return checks(
         paths=PATHS,
         starts=[Start(1, f"{name}.py") for name in before + after],
-        kills=[Kill(0, len(before), kept, frozenset())],
+        kills=[Kill(at=0, starts=len(before), recorded=kept, running=frozenset())],
         recorded=Counter(f"{name}.py" for name in recorded.split()),
         reported=reported or totals(*PATHS),
         scanned=totals(*PATHS),
