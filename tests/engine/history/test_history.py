@@ -4,7 +4,7 @@ import pytest
 
 from perdure.engine.errors import CorruptHistory
 from perdure.engine.history.events import ActivityEvent, BranchEvent, Event, LoopEvent, encode_event
-from perdure.engine.history.history import History, Node
+from perdure.engine.history.history import History
 from perdure.engine.history.location import Location, pack_location
 
 
@@ -48,7 +48,6 @@ def test_events_are_grouped_by_place_and_in_order() -> None:
 
 def test_an_empty_history() -> None:
     assert History.from_rows([]).events() == []
-    assert History().tree() == []
 
 
 def test_a_damaged_row_hurts_only_when_its_place_is_visited() -> None:
@@ -57,41 +56,9 @@ def test_a_damaged_row_hurts_only_when_its_place_is_visited() -> None:
     assert len(history.events()) == 4
     with pytest.raises(CorruptHistory, match=r"\{4, 0\.3\}"):
         history.events(((4,),))
-    with pytest.raises(CorruptHistory, match=r"\{4, 0\.3\}"):
-        history.tree()
 
 
 @pytest.mark.parametrize("key", [b"", b"\x05", b"\x02a\x00", b"\x05\x15\x01\x00\xff"])
 def test_a_damaged_key(key: bytes) -> None:
     with pytest.raises(CorruptHistory):
         History.from_rows([(key, encode_event(BRANCH))])
-
-
-def test_tree() -> None:
-    history = History.from_rows(rows(EVENTS))
-    history.events(((2,),))
-    tree = history.tree()
-    assert [(node.location, node.event) for node in tree] == [
-        (((1,),), step("a")),
-        (((1, 1),), step("b")),
-        (((2,),), LOOP),
-        (((3,),), step("e")),
-    ]
-    assert tree[2].children == [
-        Node(
-            ((2,), (300,)),
-            BRANCH,
-            [
-                Node(((2,), (300,), (1,)), step("c")),
-                Node(((2,), (300,), (2,)), BRANCH, [Node(((2,), (300,), (2,), (1,)), step("d"))]),
-            ],
-        ),
-        Node(((2,), (301,)), BRANCH),
-    ]
-
-
-def test_tree_of_events_whose_parent_is_gone() -> None:
-    history = History.from_rows(rows({((2,), (5,), (1,)): step("a")}))
-    assert history.tree() == [
-        Node(((2,),), None, [Node(((2,), (5,)), None, [Node(((2,), (5,), (1,)), step("a"))])])
-    ]

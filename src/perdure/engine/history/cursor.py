@@ -75,6 +75,8 @@ class Insertion(msgspec.Struct, frozen=True, gc=False):
     """The step has not happened; its place is before the event under the cursor."""
 
     coordinate: Coordinate
+    gap: bool = False
+    """True: the step was begun before and not recorded (rule 1). False: the code got it later."""
 
 
 class Replay(msgspec.Struct, frozen=True, gc=False):
@@ -95,9 +97,12 @@ Match: TypeAlias = New | Insertion | Replay | CancelledHere
 
 
 class VersionAnswer(msgspec.Struct, frozen=True, gc=False):
-    """What a version check answers; to be recorded at `match` unless that is a replay."""
+    """What a version check answers; to be recorded at `match` if that is new or an insertion.
 
-    match: New | Insertion | Replay
+    If the match is a cancel there is no answer, and the other fields mean nothing.
+    """
+
+    match: Match
     version: int
     """Version of the event."""
     inner: int
@@ -110,15 +115,7 @@ class Cursor:
     The events are those that were loaded: what a run records itself is not added.
     """
 
-    __slots__ = (
-        "_after_last",
-        "_by_coordinate",
-        "_count",
-        "_events",
-        "_index",
-        "_previous",
-        "_root",
-    )
+    __slots__ = ("_after_last", "_count", "_events", "_index", "_previous", "_root")
 
     def __init__(self, events: Sequence[tuple[Coordinate, Event]], root: Location = ROOT) -> None:
         self._events = events
@@ -127,7 +124,6 @@ class Cursor:
         self._previous = START
         self._root = root
         self._after_last = events[-1][0][0] - self._count + 1 if events else 1
-        self._by_coordinate: dict[Coordinate, Event] | None = None
 
     @property
     def current(self) -> Coordinate:
@@ -148,7 +144,7 @@ class Cursor:
         if len(coordinate) > 1 or coordinate[0] != self._previous[0] + 1:
             gap = first_gap(self._previous, coordinate)
             if gap is not None:
-                return Insertion(gap)
+                return Insertion(gap, gap=True)
         if (
             version == event.version
             and kind == event.KIND
@@ -161,18 +157,6 @@ class Cursor:
             return Insertion(between(self._previous, coordinate))
         raise self._diverged(coordinate, describe_step(kind, name, version), event)
 
-    def compare_at(self, coordinate: Coordinate, kind: EventKind, version: int) -> New | Replay:
-        """Find the step that has a fixed place, as the iterations of a loop do.
-
-        Raises `HistoryDiverged`.
-        """
-        event = self.at(coordinate)
-        if event is None:
-            return New(coordinate)
-        if kind == event.KIND and version == event.version:
-            return Replay(coordinate, event)
-        raise self._diverged(coordinate, describe_step(kind, None, version), event)
-
     def compare_removed(self, kind: EventKind, name: str | None = None) -> Match | None:
         """Find the place of a step that the code no longer has.
 
@@ -184,7 +168,9 @@ class Cursor:
         coordinate, event = self._events[self._index]
         gap = first_gap(self._previous, coordinate)
         if gap is not None:
-            return Insertion(gap)
+            return Insertion(gap, gap=True)
+        if isinstance(event, CancelEvent):
+            return CancelledHere(coordinate, event)
         found = event.kind if isinstance(event, RemovedEvent) else event.KIND
         if found == kind and (name is None or name == event_name(event)):
             return Replay(coordinate, event)
@@ -204,24 +190,17 @@ class Cursor:
         coordinate, event = self._events[self._index]
         if isinstance(event, VersionCheckEvent):
             return VersionAnswer(Replay(coordinate, event), event.version, event.inner)
-        bound = first_gap(self._previous, coordinate) or coordinate
-        place = Insertion(between(self._previous, bound))
-        held = event.version
-        if isinstance(event, CancelEvent):
-            held = max(held, version)
-        return VersionAnswer(place, held + 1, held)
+        gap = first_gap(self._previous, coordinate)
+        if gap is None and isinstance(event, CancelEvent):
+            return VersionAnswer(CancelledHere(coordinate, event), version, requested)
+        place = Insertion(between(self._previous, gap or coordinate))
+        return VersionAnswer(place, event.version + 1, event.version)
 
     def advance(self, match: Match) -> None:
         """Move past the place that a step was given."""
         self._previous = match.coordinate
         if type(match) is not Insertion:
             self._index += 1
-
-    def at(self, coordinate: Coordinate) -> Event | None:
-        """The event in exactly this place, wherever the cursor is."""
-        if self._by_coordinate is None:
-            self._by_coordinate = dict(self._events)
-        return self._by_coordinate.get(coordinate)
 
     def remaining(self) -> list[tuple[Location, str]]:
         """The events that no step has used, as `LatentHistoryFound` tells them."""

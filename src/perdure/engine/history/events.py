@@ -284,6 +284,15 @@ Event: TypeAlias = (
 )
 
 
+_NAMED: Final = (
+    ActivityEvent,
+    SubWorkflowEvent,
+    SignalSendEvent,
+    MessageSendEvent,
+    RemovedEvent,
+)
+
+
 def _plain_bytes(value: object) -> bytes:
     """Ids are a class of their own in memory, plain bytes on disk."""
     if isinstance(value, bytes):
@@ -320,9 +329,7 @@ def event_name(event: Event) -> str | None:
 
     For a removed step it is the name of what was removed.
     """
-    if isinstance(
-        event, ActivityEvent | SubWorkflowEvent | SignalSendEvent | MessageSendEvent | RemovedEvent
-    ):
+    if isinstance(event, _NAMED):
         return event.name
     return None
 

@@ -7,8 +7,7 @@ of many finished iterations costs nothing for those that the replay does not ent
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from typing import Self
 
 from perdure.engine.errors import CorruptHistory
@@ -23,17 +22,7 @@ from perdure.engine.history.location import (
     unpack_location,
 )
 
-__all__ = ["History", "Node"]
-
-
-@dataclass(slots=True)
-class Node:
-    """An event with the events inside it, for tools that show a history."""
-
-    location: Location
-    event: Event | None
-    """None if only events inside this place are left, as after the compaction of a loop."""
-    children: list[Node] = field(default_factory=list)
+__all__ = ["History"]
 
 
 class History:
@@ -83,24 +72,3 @@ class History:
         self._events[packed] = events
         del self._rows[packed]
         return events
-
-    def tree(self) -> list[Node]:
-        """All events, nested as they lie. Raises `CorruptHistory`."""
-        nodes: dict[Location, Node] = {}
-        for location, event in sorted(self._all_events()):
-            self._node(nodes, location).event = event
-        return self._node(nodes, ROOT).children
-
-    def _all_events(self) -> Iterator[tuple[Location, Event]]:
-        for packed in (*self._events, *self._rows):
-            root = unpack_location(packed)
-            for coordinate, event in self.events(packed):
-                yield (*root, coordinate), event
-
-    def _node(self, nodes: dict[Location, Node], location: Location) -> Node:
-        node = nodes.get(location)
-        if node is None:
-            node = nodes[location] = Node(location, None)
-            if location:
-                self._node(nodes, location[:-1]).children.append(node)
-        return node
