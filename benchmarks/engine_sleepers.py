@@ -112,10 +112,12 @@ async def _measure_pulls(database: Database, row: str) -> None:
 async def _measure_workflows(plan: Plan, url: str, row: str) -> None:
     async with Engine(url, workflows=[count_to, hibernate]) as engine:
         await count(engine, 1)
-        alone = await closed_loop(Load(1, 1, plan.seconds), lambda: count(engine, 1))
+        load = Load(1, 1, plan.seconds)
+        alone = await closed_loop(load, lambda: count(engine, 1), disk=plan.folder)
         load = Load(_THROUGHPUT_CONCURRENCY, 1, plan.seconds)
-        together = await closed_loop(load, lambda: count(engine, 1))
+        together = await closed_loop(load, lambda: count(engine, 1), disk=plan.folder)
     latencies = alone.workflow_latencies
     emit(Section.SLEEPERS, row, "workflow p50", percentile(latencies, 0.50) * 1000, "ms")
     emit(Section.SLEEPERS, row, "workflow p99", percentile(latencies, 0.99) * 1000, "ms")
     emit(Section.SLEEPERS, row, "workflows/s", together.workflows / together.elapsed, "/s")
+    emit(Section.SLEEPERS, row, "fdatasync", together.fdatasync * 1000, "ms")

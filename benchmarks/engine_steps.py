@@ -41,7 +41,9 @@ async def _cell(load: Load, folder: Path) -> Outcome:
     async with Engine(f"rocksdb:{folder}", workflows=[count_to]) as engine:
         await count(engine, load.activities)
         step_latencies.clear()
-        outcome = await closed_loop(load, lambda: count(engine, load.activities))
+        outcome = await closed_loop(
+            load, lambda: count(engine, load.activities), disk=folder.parent
+        )
     if len(step_latencies) != outcome.steps:
         raise RuntimeError(
             f"{outcome.steps} steps were finished but {len(step_latencies)} were timed: "

@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from time import perf_counter
 
 from benchmarks.figures import Section, emit, percentile
+from benchmarks.probe import probe_disk
 
 __all__ = ["Load", "Outcome", "closed_loop", "emit_outcome"]
 
@@ -33,10 +35,11 @@ class Load:
 
 @dataclass(slots=True)
 class Outcome:
-    """What the loop saw. Latencies are in seconds."""
+    """What the loop saw. Latencies are in seconds; `fdatasync` is a probe around it."""
 
     load: Load
     elapsed: float = 0.0
+    fdatasync: float = 0.0
     workflow_latencies: list[float] = field(default_factory=list)
     step_latencies: list[float] = field(default_factory=list)
 
@@ -49,9 +52,15 @@ class Outcome:
         return self.workflows * self.load.activities
 
 
-async def closed_loop(load: Load, run_one: Callable[[], Awaitable[object]]) -> Outcome:
-    """Keep `load.concurrency` workflows under way; `run_one` runs one to its end."""
+async def closed_loop(
+    load: Load, run_one: Callable[[], Awaitable[object]], *, disk: Path
+) -> Outcome:
+    """Keep `load.concurrency` workflows under way; `run_one` runs one to its end.
+
+    The disk is probed in the folder `disk` before and after, while nothing runs.
+    """
     outcome = Outcome(load)
+    probe_before = probe_disk(disk)
     started = perf_counter()
     end = started + load.seconds
 
@@ -65,6 +74,7 @@ async def closed_loop(load: Load, run_one: Callable[[], Awaitable[object]]) -> O
 
     await asyncio.gather(*(caller() for _ in range(load.concurrency)))
     outcome.elapsed = perf_counter() - started
+    outcome.fdatasync = (probe_before + probe_disk(disk)) / 2
     return outcome
 
 
@@ -79,3 +89,4 @@ def emit_outcome(section: Section, outcome: Outcome) -> None:
     ):
         emit(section, row, f"{name} p50", percentile(samples, 0.50) * 1000, "ms")
         emit(section, row, f"{name} p99", percentile(samples, 0.99) * 1000, "ms")
+    emit(section, row, "fdatasync", outcome.fdatasync * 1000, "ms")

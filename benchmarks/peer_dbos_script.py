@@ -42,10 +42,10 @@ async def count_to(target: int) -> int:
     return number
 
 
-async def _run(load: Load) -> Outcome:
+async def _run(load: Load, folder: Path) -> Outcome:
     await count_to(load.activities)
     _step_latencies.clear()
-    outcome = await closed_loop(load, lambda: count_to(load.activities))
+    outcome = await closed_loop(load, lambda: count_to(load.activities), disk=folder)
     outcome.step_latencies = list(_step_latencies)
     return outcome
 
@@ -93,7 +93,7 @@ def main(variant: str, load: Load, folder: Path) -> None:
             "SQLite is what DBOS uses unless told otherwise; it also runs on PostgreSQL, which "
             "is not measured here.",
         )
-        outcome = asyncio.run(_run(load))
+        outcome = asyncio.run(_run(load, folder))
     finally:
         DBOS.destroy()
     _check_stored(database, outcome)

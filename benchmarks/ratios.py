@@ -1,6 +1,7 @@
 """The ratios the project promises, computed from the figures of one run. Pure.
 
-A ratio whose two sides were not both measured is left out of the table, never guessed.
+A ratio whose two sides were not both measured is left out of the table, never guessed. One whose
+sides saw different machines (see `probe`) says so.
 """
 
 from __future__ import annotations
@@ -12,38 +13,40 @@ from benchmarks.figures import Figure, Section
 
 __all__ = ["Ratio", "ratios"]
 
+_SAME_MACHINE = 1.5
+"""Two probes that differ by less than this factor count as the same machine."""
+
+_MORE = "higher is better"
+
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """`value` = `over` divided by `under`; `goal` says what we want it to be."""
+    """`value` is what the name says; `goal` what we want it to be; `caution` why to doubt it."""
 
     name: str
     value: float
     goal: str
+    caution: str = ""
 
 
 def ratios(figures: Iterable[Figure]) -> list[Ratio]:
     """All ratios that `figures` allow, in the order of the report."""
     table = {figure.key: figure.value for figure in figures}
-    rows = [key.split("/")[1] for key in table if key.startswith(f"{Section.STEPS}/")]
-    return [
-        *_against_peer(table, list(dict.fromkeys(rows))),
-        *_against_floor(table),
-        *_with_sleepers(table),
-    ]
+    return [*_against_peer(table), *_against_floor(table), *_with_sleepers(table)]
 
 
-def _against_peer(table: Mapping[str, float], rows: list[str]) -> Iterator[Ratio]:
-    for row in rows:
-        ours = table.get(f"{Section.STEPS}/{row}/steps/s")
+def _against_peer(table: Mapping[str, float]) -> Iterator[Ratio]:
+    for row in _rows(table, Section.STEPS):
         theirs = [
-            table[key]
+            (table[key], section)
             for section in (Section.DBOS, Section.DBOS_TUNED)
             if (key := f"{section}/{row}/steps/s") in table
         ]
-        if ours is not None and theirs:
+        if theirs:
+            best, peer = max(theirs)
+            value = table[f"{Section.STEPS}/{row}/steps/s"] / best
             name = f"perdure / best DBOS, steps/s, {row}"
-            yield Ratio(name, ours / max(theirs), "higher is better")
+            yield Ratio(name, value, _MORE, _drift(table, Section.STEPS, row, peer, row))
 
 
 def _against_floor(table: Mapping[str, float]) -> Iterator[Ratio]:
@@ -52,24 +55,24 @@ def _against_floor(table: Mapping[str, float]) -> Iterator[Ratio]:
             "perdure.kv / bare RocksDB, 50 at once",
             f"{Section.KV}/50 concurrent/transactions/s",
             f"{Section.ROCKSDB}/groups of 50/writes/s",
-            "higher is better",
+            _MORE,
         ),
         (
             "perdure steps/s 500 x 10 / bare RocksDB, groups of 500",
             f"{Section.STEPS}/500 x 10/steps/s",
             f"{Section.ROCKSDB}/groups of 500/writes/s",
-            "higher is better",
+            _MORE,
         ),
         (
             "perdure steps/s 50 x 10 / perdure.kv, 50 at once",
             f"{Section.STEPS}/50 x 10/steps/s",
             f"{Section.KV}/50 concurrent/transactions/s",
-            "higher is better",
+            _MORE,
         ),
         (
-            "perdure step p50, one workflow / one fdatasync p50",
+            "perdure step p50, one workflow / fdatasync p50 beside it",
             f"{Section.STEPS}/1 x 10/step p50",
-            f"{Section.APPEND}/groups of 1/group p50",
+            f"{Section.STEPS}/1 x 10/fdatasync",
             "at most 2",
         ),
     )
@@ -79,11 +82,31 @@ def _against_floor(table: Mapping[str, float]) -> Iterator[Ratio]:
 
 
 def _with_sleepers(table: Mapping[str, float]) -> Iterator[Ratio]:
-    empty = table.get(f"{Section.SLEEPERS}/0/workflows/s")
-    if empty is None:
-        return
-    prefix, suffix = f"{Section.SLEEPERS}/", "/workflows/s"
-    for key, value in table.items():
-        if key.startswith(prefix) and key.endswith(suffix) and key != f"{prefix}0{suffix}":
-            count = key.removeprefix(prefix).removesuffix(suffix)
-            yield Ratio(f"workflows/s beside {count} sleepers / beside none", value / empty, "1")
+    for row in _rows(table, Section.SLEEPERS):
+        if row != "0":
+            speeds = [table.get(f"{Section.SLEEPERS}/{each}/workflows/s") for each in (row, "0")]
+            if speeds[0] is not None and speeds[1] is not None:
+                name = f"workflows/s beside {row} sleepers / beside none"
+                caution = _drift(table, Section.SLEEPERS, row, Section.SLEEPERS, "0")
+                yield Ratio(name, speeds[0] / speeds[1], "1", caution)
+
+
+def _rows(table: Mapping[str, float], section: Section) -> list[str]:
+    """The rows of one section that have been measured to their end."""
+    return [
+        row
+        for key in table
+        for found, row, column in [key.split("/", 2)]
+        if found == section and column == "fdatasync"
+    ]
+
+
+def _drift(
+    table: Mapping[str, float], ours: Section, our_row: str, theirs: Section, their_row: str
+) -> str:
+    ours_took = table[f"{ours}/{our_row}/fdatasync"]
+    theirs_took = table[f"{theirs}/{their_row}/fdatasync"]
+    drift = ours_took / theirs_took
+    if 1 / _SAME_MACHINE < drift < _SAME_MACHINE:
+        return ""
+    return f"fdatasync took {ours_took:.2f} ms above the line, {theirs_took:.2f} ms below"

@@ -60,8 +60,9 @@ def _ratio_table(found: Sequence[Ratio]) -> Table:
     table.add_column("", no_wrap=True)
     table.add_column("ratio", justify="right")
     table.add_column("wanted")
+    table.add_column("caution")
     for ratio in found:
-        table.add_row(ratio.name, f"{ratio.value:,.2f}", ratio.goal)
+        table.add_row(ratio.name, f"{ratio.value:,.2f}", ratio.goal, ratio.caution)
     return table
 
 
