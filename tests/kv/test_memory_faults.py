@@ -115,9 +115,7 @@ async def test_versions_grow_across_a_restart(driver: MemoryDriver, db: Database
     assert later.versionstamp > tx.versionstamp
 
 
-async def test_nothing_is_readable_before_it_is_durable(
-    driver: MemoryDriver, db: Database
-) -> None:
+async def test_nothing_is_readable_before_it_is_durable(driver: MemoryDriver, db: Database) -> None:
     gate = driver.faults.hold(commit=1, durable=True)
     writing = asyncio.create_task(put(db, b"a"))
     await gate.reached()
@@ -132,9 +130,7 @@ async def test_nothing_is_readable_before_it_is_durable(
         await before.commit()
 
 
-async def test_a_held_commit_can_be_overtaken_by_nobody(
-    driver: MemoryDriver, db: Database
-) -> None:
+async def test_a_held_commit_can_be_overtaken_by_nobody(driver: MemoryDriver, db: Database) -> None:
     gate = driver.faults.hold(name="slow")
     slow = asyncio.create_task(put(db, b"a", "slow"))
     await gate.reached()

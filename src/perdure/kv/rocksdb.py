@@ -225,15 +225,7 @@ class ReadonlyRocksDriver(_Store):
         """Raises `StoreFailed` if there is no readable store in the folder `path`."""
         thread = ThreadPoolExecutor(1, thread_name_prefix="perdure-rocksdb")
         try:
-            database = await _in_thread(
-                thread,
-                lambda: Rdict(
-                    str(path / "rocksdb"),
-                    options=options(),
-                    access_type=AccessType.read_only(False),
-                ),
-            )
-            return cls(path, database, thread)
+            return cls(path, await _in_thread(thread, lambda: _open_readonly(path)), thread)
         except Exception as error:
             thread.shutdown(wait=False)
             raise StoreFailed(str(path), str(error)) from error
@@ -313,6 +305,15 @@ class _BatchWrite:
                     self._write.delete(key)
                 return
         self._write.delete_range(begin, end)
+
+
+def _open_readonly(path: Path) -> Rdict:
+    folder = path / "rocksdb"
+    if not (folder / "CURRENT").exists():
+        # RocksDB would leave an empty folder behind.
+        raise FileNotFoundError("there is no store")
+    access = AccessType.read_only(False)
+    return Rdict(str(folder), options=options(), access_type=access)
 
 
 async def _in_thread(thread: ThreadPoolExecutor, call: Callable[[], T]) -> T:
