@@ -31,7 +31,7 @@ def engine_logger(name: str = "perdure", **bound: Any) -> FilteringBoundLogger:
     """
     logger: FilteringBoundLogger
     if structlog.is_configured():
-        logger = structlog.get_logger(name, logger=name, **bound)
+        logger = structlog.get_logger(name).bind(logger=name, **bound)
         return logger
     logger = structlog.wrap_logger(
         logging.getLogger(name),
@@ -91,25 +91,25 @@ class WorkflowLogger:
 
     def debug(self, event: str, **values: Any) -> None:
         """Log at level debug, unless replaying."""
-        self._write(logging.DEBUG, event, values)
+        self._write("debug", event, values)
 
     def info(self, event: str, **values: Any) -> None:
         """Log at level info, unless replaying."""
-        self._write(logging.INFO, event, values)
+        self._write("info", event, values)
 
     def warning(self, event: str, **values: Any) -> None:
         """Log at level warning, unless replaying."""
-        self._write(logging.WARNING, event, values)
+        self._write("warning", event, values)
 
     def error(self, event: str, **values: Any) -> None:
         """Log at level error, unless replaying."""
-        self._write(logging.ERROR, event, values)
+        self._write("error", event, values)
 
     def exception(self, event: str, **values: Any) -> None:
         """Log at level error with the exception being handled, unless replaying."""
-        self._write(logging.ERROR, event, {**values, "exc_info": sys.exc_info()})
+        self._write("error", event, {**values, "exc_info": sys.exc_info()})
 
-    def _write(self, level: int, event: str, values: dict[str, Any]) -> None:
+    def _write(self, level: str, event: str, values: dict[str, Any]) -> None:
         if self._replaying():
             return
         if self._logger is None:
@@ -120,4 +120,4 @@ class WorkflowLogger:
                 ray_id=str(self._ray_id),
                 **self._values,
             )
-        self._logger.log(level, event, location=self._location(), **values)
+        getattr(self._logger, level)(event, location=self._location(), **values)

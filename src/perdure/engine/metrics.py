@@ -95,6 +95,8 @@ class EngineMetrics:
         self.global_gauges = GlobalGauges(clock)
         self.registry.register(self.global_gauges)
         self.transactions = TransactionMetrics(self.registry)
+        self.in_memory: dict[str, int] = {}
+        """How many runs of each workflow this worker holds in memory now."""
         self._define_worker()
         self._define_workflows()
         self._define_steps()
@@ -290,7 +292,8 @@ class EngineMetrics:
 
     def workflow_in_memory(self, workflow: str, change: int) -> None:
         """A run started (+1) or left memory (-1) in this worker."""
-        self._worker_active[workflow].inc(change)
+        count = self.in_memory[workflow] = self.in_memory.get(workflow, 0) + change
+        self._worker_active[workflow].set(count)
 
     def load_sampled(self, cpu: float, smoothed: float, ratio: float) -> None:
         """CPU in use, the same smoothed, and the share of due work taken: each 0 to 1."""

@@ -7,8 +7,8 @@ same do-nothing context manager, so tracing costs one attribute test per step.
 **Traces follow rays.** A workflow is run in many pieces, by many processes, over days. All of them
 share the ray id of the first dispatch, so the trace id *is* the ray's random part: every run,
 activity and child workflow of a ray lands in one trace without anything being carried between
-processes. Sampling must then be decided from the trace id alone: `ratio` keeps that share of rays
-whole, by the rule of OpenTelemetry's own ratio sampler.
+processes. Sampling must then be decided from the trace id alone, the same way everywhere: `ratio`
+keeps that share of rays whole, and a parent-based sampler (the SDK's default) follows.
 
 A run that goes to sleep is not an error: control flow derives from `BaseException` and sets the
 attribute `perdure.suspended`, while an `Exception` is recorded and sets the span's status.
@@ -42,7 +42,8 @@ from perdure.ids import Id
 
 __all__ = ["EngineTracing", "TransactionObserver", "observe_transactions"]
 
-_LOW_64 = (1 << 64) - 1
+# Of the lower half of a UUID the two highest bits are fixed, the rest is random.
+_RANDOM_BITS: Final = (1 << 62) - 1
 
 
 class TransactionObserver(Protocol):
@@ -112,7 +113,7 @@ class EngineTracing:
         chosen = trace.get_tracer_provider() if provider is None else provider
         self.enabled: Final = not isinstance(chosen, ProxyTracerProvider | NoOpTracerProvider)
         self._tracer = chosen.get_tracer("perdure")
-        self._bound = round(ratio * (_LOW_64 + 1))
+        self._bound = round(ratio * (_RANDOM_BITS + 1))
         self._clock = clock
 
     def workflow_run(
@@ -199,7 +200,7 @@ class EngineTracing:
 
     def _ray_context(self, ray_id: Id) -> Context:
         trace_id = ray_id.uuid.int
-        sampled = (trace_id & _LOW_64) < self._bound
+        sampled = (trace_id & _RANDOM_BITS) < self._bound
         parent = SpanContext(
             trace_id=trace_id,
             # The version bits of a UUID sit in the upper half, so it is never zero.
