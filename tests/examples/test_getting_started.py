@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -19,7 +18,7 @@ PERDURE = Path(sys.executable).parent / "perdure"
 
 
 @pytest.fixture
-def orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+def orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The page's program as the module `orders`, with the page's later additions."""
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "orders.py"
@@ -30,7 +29,7 @@ def orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleTy
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "orders", module)
     spec.loader.exec_module(module)
-    yield module
+    return module
 
 
 def perdure(*arguments: str, cwd: Path) -> str:
