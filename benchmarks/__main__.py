@@ -49,8 +49,9 @@ def main(*, quick: bool, only: tuple[str, ...], skip_peer: bool, json_path: Path
         console.print(f"{elapsed:6.1f} s  {text}", style="dim", highlight=False, markup=False)
 
     report = Report()
-    for name in only or MEASUREMENTS:
-        if not (skip_peer and name.startswith("peer_")):
+    for name in MEASUREMENTS:
+        skipped = skip_peer and name.startswith("peer_")
+        if not skipped and (not only or name in only):
             run_measurement(name, quick, report, say)
     found = ratios(report.figures)
     console.print()

@@ -14,6 +14,7 @@ import gc
 import multiprocessing
 import tracemalloc
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -39,30 +40,27 @@ def measure(plan: Plan) -> None:
         f"Growth per workflow with {workflows:,} of them, each with a small input; resident memory "
         "includes the write buffer of RocksDB, which does not grow without bound.",
     )
-    spawn = multiprocessing.get_context("spawn")
-    processes = [
-        spawn.Process(target=_measure_one, args=(kind, instrument, workflows, plan.folder))
-        for kind in ("running", "sleeping")
-        for instrument in ("python", "resident")
-    ]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    failed = [process.exitcode for process in processes if process.exitcode != 0]
-    if failed:
-        raise RuntimeError(f"processes that measured memory ended with status {failed}")
+    cases = [(kind, instrument) for kind in _KINDS for instrument in _INSTRUMENTS]
+    with ProcessPoolExecutor(
+        max_workers=len(cases),
+        mp_context=multiprocessing.get_context("spawn"),
+        max_tasks_per_child=1,
+    ) as processes:
+        futures = [
+            processes.submit(_grown_bytes, kind, instrument, workflows, plan.folder)
+            for kind, instrument in cases
+        ]
+        for (kind, instrument), future in zip(cases, futures, strict=True):
+            per_workflow = future.result() / workflows / 1024
+            emit(Section.MEMORY, f"per {kind} workflow", instrument, per_workflow, "KiB")
 
 
-def _measure_one(kind: str, instrument: str, workflows: int, folder: Path) -> None:
-    if instrument == "python":
+def _grown_bytes(kind: str, instrument: str, workflows: int, folder: Path) -> int:
+    if instrument == "python objects":
         tracemalloc.start()
-        column, used = "Python objects", _python_bytes
-    else:
-        column, used = "resident", _resident_bytes
-    url = f"rocksdb:{folder / f'{kind}-{instrument}'}"
-    grown = asyncio.run(_growth(kind, used, workflows, url))
-    emit(Section.MEMORY, f"per {kind} workflow", column, grown / workflows / 1024, "KiB")
+    used = _INSTRUMENTS[instrument]
+    url = f"rocksdb:{folder / kind / instrument}"
+    return asyncio.run(_growth(kind, used, workflows, url))
 
 
 def _python_bytes() -> int:
@@ -71,6 +69,10 @@ def _python_bytes() -> int:
 
 def _resident_bytes() -> int:
     return int(psutil.Process().memory_info().rss)
+
+
+_KINDS = ("running", "sleeping")
+_INSTRUMENTS = {"python objects": _python_bytes, "resident": _resident_bytes}
 
 
 async def _growth(kind: str, used: Callable[[], int], workflows: int, url: str) -> int:

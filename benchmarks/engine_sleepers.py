@@ -72,7 +72,8 @@ async def _sleeping_workflow(url: str) -> tuple[Id, Rows]:
         rows = await database.transaction().get_range(b"", b"\xff")
     finally:
         await database.close()
-    return handle.id, [row for row in rows if handle.id in row[0] or handle.id in row[1]]
+    name = bytes(handle.id)
+    return handle.id, [row for row in rows if name in row[0] or name in row[1]]
 
 
 async def _remove(database: Database, rows: Rows) -> None:

@@ -88,7 +88,7 @@ def _with_sleepers(table: Mapping[str, float]) -> Iterator[Ratio]:
             if speeds[0] is not None and speeds[1] is not None:
                 name = f"workflows/s beside {row} sleepers / beside none"
                 caution = _drift(table, Section.SLEEPERS, row, Section.SLEEPERS, "0")
-                yield Ratio(name, speeds[0] / speeds[1], "1", caution)
+                yield Ratio(name, speeds[0] / speeds[1], "at least 0.9", caution)
 
 
 def _rows(table: Mapping[str, float], section: Section) -> list[str]:
