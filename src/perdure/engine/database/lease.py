@@ -1,0 +1,249 @@
+"""Taking workflows to run them, and giving them back.
+
+**The fence.** A worker takes a workflow by writing its status row with a new epoch and its own id,
+and keeps the exact bytes in the lease. Every later commit of that run reads the row serializably
+and compares bytes. While a workflow runs nobody else writes that row unless it takes the workflow
+away (failover, terminate), so equal bytes mean that the lease still holds, and the read makes
+the commit conflict with whoever takes it away at the same moment. A worker that was asleep for an
+hour can therefore not write a single row.
+
+The wake index is read with snapshot reads: new wakes must not make a poll conflict. What decides is
+the serializable read of each status in `take`. Two workers that take the same workflow conflict
+there, and the second finds it running.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from perdure.engine.database import gauges
+from perdure.engine.database.keys import Keys, WakeKind, packed_integer
+from perdure.engine.database.records import Phase, Status, encode
+from perdure.engine.database.status import clear_wakes, read_status, sleep_and_wake
+from perdure.engine.database.values import is_chunked
+from perdure.engine.errors import LeaseLost
+from perdure.ids import Id
+from perdure.kv import Transaction, transactional
+from perdure.kv.chunks import clear_value
+from perdure.kv.tuple import unpack
+
+__all__ = [
+    "Lease",
+    "Wake",
+    "due",
+    "fence",
+    "held",
+    "release",
+    "release_held",
+    "release_lost",
+    "take",
+    "upcoming",
+]
+
+
+class Wake(msgspec.Struct, frozen=True, gc=False):
+    """A row of the wake index. `ts` is in milliseconds, `kind` one of `WakeKind`."""
+
+    name: str
+    ts: int
+    workflow_id: Id
+    kind: int
+
+
+class Lease(msgspec.Struct, frozen=True, gc=False):
+    """The right of `worker` to run a workflow, until somebody takes it away.
+
+    `token` is the exact status row; the three keys are prefixes or rows of that workflow that every
+    commit of the run needs. `wake_deadline` is the deadline that the workflow slept on, if any.
+    """
+
+    workflow_id: Id
+    name: str
+    worker: Id
+    epoch: int
+    status_key: bytes
+    token: bytes
+    history_key: bytes
+    state_key: bytes
+    wake_deadline: int | None = None
+
+
+async def fence(tx: Transaction, lease: Lease) -> None:
+    """Make this transaction fail with `LeaseLost` unless the lease holds when it commits."""
+    if await tx.get(lease.status_key) != lease.token:
+        raise LeaseLost(lease.workflow_id)
+
+
+@transactional
+async def due(tx: Transaction, keys: Keys, name: str, before: int, limit: int) -> list[Wake]:
+    """The oldest wakes of workflows called `name` with a time below `before` (ms, exclusive)."""
+    prefix = keys.wakes(name)
+    end = prefix + packed_integer(before)
+    start = len(prefix)
+    wakes = []
+    for key, _ in await tx.get_range(prefix, end, limit=limit, snapshot=True):
+        if key[start] == 0x1A:  # an integer of six bytes, as all of today's timestamps are
+            at = int.from_bytes(key[start + 1 : start + 7], "big")
+            workflow_id = Id(key[start + 8 : start + 27])
+            kind = WakeKind.DEADLINE if len(key) == start + 29 else WakeKind.IMMEDIATE
+            wakes.append(Wake(name, at, workflow_id, kind))
+        else:
+            wakes.append(_wake(name, key, start))
+    return wakes
+
+
+def _wake(name: str, key: bytes, start: int) -> Wake:
+    at, workflow_id, kind = unpack(key, start)
+    assert isinstance(at, int)
+    assert isinstance(workflow_id, Id)
+    assert isinstance(kind, int)
+    return Wake(name, at, workflow_id, kind)
+
+
+@transactional
+async def upcoming(
+    tx: Transaction, keys: Keys, name: str, after: int, until: int, limit: int
+) -> list[int]:
+    """The times in [after, until) (ms, ascending) at which workflows called `name` will be due."""
+    prefix = keys.wakes(name)
+    start = len(prefix)
+    rows = await tx.get_range(
+        prefix + packed_integer(after), prefix + packed_integer(until), limit=limit, snapshot=True
+    )
+    return [_wake(name, key, start).ts for key, _ in rows]
+
+
+@transactional
+async def take(
+    tx: Transaction, keys: Keys, wakes: Iterable[Wake], worker: Id, now: int
+) -> list[Lease]:
+    """Lease the workflows of these wakes to `worker`, all in one transaction.
+
+    A wake that is out of date (the workflow runs, ended, is silenced, or has another wake now) is
+    cleared and gives no lease.
+    """
+    by_workflow: dict[Id, list[Wake]] = {}
+    for wake in wakes:
+        by_workflow.setdefault(wake.workflow_id, []).append(wake)
+    leases: list[Lease] = []
+    taken: dict[str, int] = {}
+    for workflow_id, own_wakes in by_workflow.items():
+        found = await read_status(tx, keys, workflow_id)
+        current = False
+        for wake in own_wakes:
+            if found is not None and _current(wake, found[1]):
+                current = True
+            else:
+                tx.clear(keys.wake(wake.name, wake.ts, workflow_id, wake.kind))
+        if current and found is not None:
+            row, status = found
+            leases.append(_lease(tx, keys, workflow_id, status, row, worker, now))
+            taken[status.name] = taken.get(status.name, 0) + 1
+    for name, count in taken.items():
+        gauges.move(tx, keys, name, Phase.SLEEPING, Phase.RUNNING, count)
+    return leases
+
+
+def _current(wake: Wake, status: Status) -> bool:
+    if status.phase is not Phase.SLEEPING or status.silenced_at is not None:
+        return False
+    mirrored = status.deadline if wake.kind else status.immediate_at
+    return mirrored == wake.ts and wake.name == status.name
+
+
+def _lease(
+    tx: Transaction,
+    keys: Keys,
+    workflow_id: Id,
+    status: Status,
+    row: bytes,
+    worker: Id,
+    now: int,
+) -> Lease:
+    clear_wakes(tx, keys, workflow_id, status)
+    epoch = status.epoch + 1
+    status_key = keys.status(workflow_id)
+    if is_chunked(row):
+        clear_value(tx, status_key)
+    token = b"\x00" + encode(Status(Phase.RUNNING, epoch, now, status.name, worker))
+    tx.set(status_key, token)
+    tx.set(keys.lease(worker, workflow_id), b"")
+    return Lease(
+        workflow_id,
+        status.name,
+        worker,
+        epoch,
+        status_key,
+        token,
+        keys.history(workflow_id),
+        keys.state(workflow_id),
+        status.deadline,
+    )
+
+
+@transactional
+async def release(tx: Transaction, keys: Keys, lease: Lease, now: int) -> None:
+    """Give the workflow back unfinished: it sleeps with an immediate wake. Raises `LeaseLost`."""
+    await fence(tx, lease)
+    found = await read_status(tx, keys, lease.workflow_id)
+    assert found is not None
+    _give_back(tx, keys, lease.workflow_id, found, now)
+
+
+@transactional
+async def release_held(
+    tx: Transaction, keys: Keys, worker: Id, workflow_id: Id, now: int
+) -> str | None:
+    """Give back a workflow that `worker` holds without having its lease in hand.
+
+    For leases that a worker took without hearing of it. Returns the workflow's name, or None if
+    `worker` does not hold it.
+    """
+    found = await read_status(tx, keys, workflow_id)
+    if found is None or found[1].phase is not Phase.RUNNING or found[1].worker != worker:
+        tx.clear(keys.lease(worker, workflow_id))
+        return None
+    _give_back(tx, keys, workflow_id, found, now)
+    return found[1].name
+
+
+@transactional
+async def release_lost(
+    tx: Transaction, keys: Keys, worker: Id, now: int, limit: int
+) -> tuple[int, set[str]]:
+    """Give back what a lost worker held, at most `limit` workflows.
+
+    Returns how many lease rows were worked off and the names of the workflows to announce; fewer
+    than `limit` means that nothing is left. A silenced workflow is not woken.
+    """
+    prefix = keys.leases(worker)
+    rows = await tx.get_range(prefix, prefix + b"\xff", limit=limit)
+    names: set[str] = set()
+    for key, _ in rows:
+        workflow_id = Id(key[len(prefix) :])
+        found = await read_status(tx, keys, workflow_id)
+        tx.clear(key)
+        if found is None or found[1].phase is not Phase.RUNNING or found[1].worker != worker:
+            continue
+        _give_back(tx, keys, workflow_id, found, now)
+        if found[1].silenced_at is None:
+            names.add(found[1].name)
+    return len(rows), names
+
+
+def _give_back(
+    tx: Transaction, keys: Keys, workflow_id: Id, found: tuple[bytes, Status], now: int
+) -> None:
+    row, status = found
+    sleep_and_wake(tx, keys, workflow_id, status, row, now)
+    gauges.move(tx, keys, status.name, Phase.RUNNING, Phase.SLEEPING)
+
+
+@transactional
+async def held(tx: Transaction, keys: Keys, worker: Id) -> list[Id]:
+    """The workflows that the store believes `worker` runs."""
+    prefix = keys.leases(worker)
+    rows = await tx.get_range(prefix, prefix + b"\xff", snapshot=True)
+    return [Id(key[len(prefix) :]) for key, _ in rows]
