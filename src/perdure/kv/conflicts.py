@@ -23,7 +23,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Final, Generic, TypeVar
 
@@ -76,16 +76,18 @@ class _Runs(Generic[Leaf, Block]):
         """Whether a run with a version above `after` has something in [begin, end)."""
         if self.newest <= after:
             return False
+        return any(self._hit(block, begin, end) for block in self._newer(after))
+
+    def _newer(self, after: int) -> Iterator[Block]:
+        """Blocks that together hold exactly the runs with versions above `after`."""
         position = self._base + bisect_right(self._versions, after)
         stop = self._base + len(self._versions)
         while position < stop:
             level = (stop - position).bit_length() - 1
             if position:
                 level = min(level, (position & -position).bit_length() - 1)
-            if self._hit(self._block(level, position >> level), begin, end):
-                return True
+            yield self._block(level, position >> level)
             position += 1 << level
-        return False
 
     def _block(self, level: int, number: int) -> Block:
         block = self._blocks.get((level, number))
@@ -133,6 +135,16 @@ class _KeyRuns(_Runs[list[bytes], list[bytes]]):
     def _hit(self, block: list[bytes], begin: bytes, end: bytes) -> bool:
         position = bisect_left(block, begin)
         return position < len(block) and block[position] < end
+
+    def first(self, after: int, begin: bytes, end: bytes) -> bytes | None:
+        """The smallest key in [begin, end) of the runs with versions above `after`."""
+        candidates = [
+            block[position]
+            for block in self._newer(after)
+            if (position := bisect_left(block, begin)) < len(block)
+        ]
+        first = min(candidates, default=end)
+        return first if first < end else None
 
 
 class _RangeRuns(_Runs[list[tuple[bytes, bytes]], Intervals]):
@@ -184,6 +196,18 @@ class RecentWrites:
     def wrote(self, begin: bytes, end: bytes, after: int) -> bool:
         """Whether a commit with a version above `after` wrote something in [begin, end)."""
         return self._keys.hits(after, begin, end) or self._ranges.hits(after, begin, end)
+
+    def wrote_key(self, key: bytes, after: int) -> bool:
+        """Whether a commit with a version above `after` wrote `key`."""
+        return self._last.get(key, after) > after or self._ranges.hits(after, key, key + b"\0")
+
+    def first_written(self, begin: bytes, end: bytes, after: int) -> bytes | None:
+        """The smallest key in [begin, end) that was set, or cleared by itself, after a version."""
+        return self._keys.first(after, begin, end)
+
+    def covers(self, version: int) -> bool:
+        """Whether all writes of the versions above this one are known."""
+        return version >= self._floor
 
     def record(self, request: CommitRequest, version: int, position: int) -> None:
         """Note the writes of a request that was admitted, at its place in the batch `version`."""

@@ -36,6 +36,7 @@ from perdure.clock import SYSTEM_CLOCK, Clock
 from perdure.kv.conflicts import RecentWrites
 from perdure.kv.driver import CommitRequest, CommitResult, Committed, added, stamped_rows
 from perdure.kv.errors import StoreClosed, StoreFailed, StoreReadOnly
+from perdure.kv.gaps import Gaps
 from perdure.kv.owner import Owner
 from perdure.kv.rocksdb_options import options
 
@@ -56,41 +57,31 @@ class RocksSnapshot:
     serves all range reads, as none of them is suspended half way.
     """
 
-    __slots__ = ("__weakref__", "_path", "_points", "_rows", "version")
+    __slots__ = ("__weakref__", "_points", "_rows", "_store", "version")
 
-    def __init__(self, database: Rdict, version: int, path: Path) -> None:
+    def __init__(self, store: _Store, database: Rdict, version: int) -> None:
+        self._store = store
         self._points: NativeSnapshot | None = database.snapshot()
         self._rows: RdictIter | None = database.iter()
-        self._path = path
         self.version = version
 
     async def get(self, key: bytes) -> bytes | None:
         points = self._points
         if points is None:
-            raise StoreClosed(str(self._path))
+            raise self._store.closed()
         try:
             value: bytes = points[key]
         except Exception:
-            # A miss and a failure look alike here, and only an iterator can tell them apart.
-            rows = self._read(key, key + b"\0", 1, False)
-            return rows[0][1] if rows else None
+            # A miss and a failure look alike here.
+            return self._get_again(key)
         return value
 
     async def get_range(
         self, begin: bytes, end: bytes, limit: int, reverse: bool
     ) -> list[tuple[bytes, bytes]]:
-        return self._read(begin, end, limit, reverse)
-
-    def detach(self) -> None:
-        """Let go of the store, which cannot close before."""
-        self._points = self._rows = None
-
-    def _read(
-        self, begin: bytes, end: bytes, limit: int, reverse: bool
-    ) -> list[tuple[bytes, bytes]]:
         rows = self._rows
         if rows is None:
-            raise StoreClosed(str(self._path))
+            raise self._store.closed()
         valid, key_at, value_at = rows.valid, rows.key, rows.value
         found: list[tuple[bytes, bytes]] = []
         if reverse:
@@ -100,7 +91,7 @@ class RocksSnapshot:
                 step()
         else:
             step = rows.next
-            rows.seek(begin)
+            self._store.seek(rows, begin, self.version)
         while valid():
             key = key_at()
             if not begin <= key < end:
@@ -109,12 +100,32 @@ class RocksSnapshot:
             if len(found) == limit:
                 return found
             step()
+        self._check(rows)
+        return found
+
+    def detach(self) -> None:
+        """Let go of the store, which cannot close before."""
+        self._points = self._rows = None
+
+    def _get_again(self, key: bytes) -> bytes | None:
+        """Tell a missing key from a failure to read it."""
+        if self._store.unchanged(key, self.version):
+            return self._store.get_newest(key)
+        rows = self._rows
+        assert rows is not None
+        rows.seek(key)
+        if rows.valid():
+            value: bytes = rows.value()
+            return value if rows.key() == key else None
+        self._check(rows)
+        return None
+
+    def _check(self, rows: RdictIter) -> None:
+        """An iterator also stops when it cannot read on."""
         try:
-            # An iterator also stops when it cannot read on.
             rows.status()
         except Exception as error:
-            raise StoreFailed(str(self._path), f"reading: {error}") from error
-        return found
+            raise self._store.failed_to_read(error) from error
 
 
 class _Store:
@@ -127,6 +138,9 @@ class _Store:
         self._closed = False
         stored: bytes | None = database.get(VERSION_KEY)
         self._version = 0 if stored is None else int.from_bytes(stored, "big")
+        self._recent = RecentWrites(self._version)
+        self._gaps = Gaps(self._recent)
+        self.seek = self._gaps.seek
         self._snapshots: weakref.WeakSet[RocksSnapshot] = weakref.WeakSet()
         self._snapshot = self._capture()
 
@@ -134,13 +148,30 @@ class _Store:
     def path(self) -> Path:
         return self._path
 
+    def unchanged(self, key: bytes, version: int) -> bool:
+        """Whether the newest value of `key` is surely the one of `version`."""
+        return self._recent.covers(version) and not self._recent.wrote_key(key, version)
+
+    def get_newest(self, key: bytes) -> bytes | None:
+        try:
+            value: bytes | None = self._db.get(key)
+        except Exception as error:
+            raise self.failed_to_read(error) from error
+        return value
+
+    def closed(self) -> StoreClosed:
+        return StoreClosed(str(self._path))
+
+    def failed_to_read(self, error: Exception) -> StoreFailed:
+        return StoreFailed(str(self._path), f"reading: {error}")
+
     def snapshot(self) -> RocksSnapshot:
         if self._closed:
-            raise StoreClosed(str(self._path))
+            raise self.closed()
         return self._snapshot
 
     def _capture(self) -> RocksSnapshot:
-        snapshot = RocksSnapshot(self._db, self._version, self._path)
+        snapshot = RocksSnapshot(self, self._db, self._version)
         self._snapshots.add(snapshot)
         return snapshot
 
@@ -163,7 +194,6 @@ class RocksDriver(_Store):
         super().__init__(path, database, thread)
         self._owner = owner
         self._clock = clock
-        self._recent = RecentWrites(self._version)
         self._failure: str | None = None
 
     @classmethod
@@ -186,7 +216,7 @@ class RocksDriver(_Store):
 
     async def commit(self, batch: Sequence[CommitRequest]) -> Sequence[CommitResult]:
         if self._closed:
-            raise StoreClosed(str(self._path))
+            raise self.closed()
         if self._failure is not None:
             raise StoreFailed(str(self._path), self._failure)
         self._version += 1
