@@ -46,7 +46,8 @@ SILENCED_INDEX = 16
 ENGINE = pack((1,))
 """The region of a store that belongs to the engine; the others are free for other layers."""
 
-_SIX_BYTES = range(1 << 40, 1 << 48)
+_SIX_BYTES_FROM = 1 << 40
+_SIX_BYTES_BELOW = 1 << 48
 
 
 class WakeKind:
@@ -67,7 +68,7 @@ def packed_text(text: str) -> bytes:
 
 def packed_integer(value: int) -> bytes:
     """The encoding of an integer, fast for the size of today's timestamps in milliseconds."""
-    if value in _SIX_BYTES:
+    if _SIX_BYTES_FROM <= value < _SIX_BYTES_BELOW:
         return b"\x1a" + value.to_bytes(6, "big")
     return pack((value,))
 
