@@ -31,6 +31,7 @@ __all__ = [
     "CorruptHistory",
     "CorruptRecord",
     "DuplicateName",
+    "EngineNotRunning",
     "EventMissing",
     "HistoryDiverged",
     "InvalidDefinition",
@@ -38,6 +39,7 @@ __all__ = [
     "InvalidVersion",
     "LatentHistoryFound",
     "LeaseLost",
+    "OperationTimedOut",
     "Quarantined",
     "ResultTimeout",
     "SignalTargetInvalid",
@@ -309,6 +311,17 @@ class UniqueKeyTaken(CallerError):
         self.holder = holder
 
 
+class EngineNotRunning(CallerError):
+    """The engine was used before it was started or after it was shut down."""
+
+    code = "engine.not_running"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the engine is not running: use it inside `async with Engine(...)`, or after start()"
+        )
+
+
 class UnknownWorkflow(CallerError):
     """No workflow of this name is registered here."""
 
@@ -385,6 +398,18 @@ class ActivityTimedOut(WorldError):
         self.timeout = timeout
         """seconds"""
         self.bound = bound
+
+
+class OperationTimedOut(WorldError):
+    """An operation took longer than its timeout."""
+
+    code = "engine.operation_timed_out"
+
+    def __init__(self, name: str, timeout: float) -> None:
+        super().__init__(f'operation "{name}" did not finish within {timeout:g} s')
+        self.name = name
+        self.timeout = timeout
+        """seconds"""
 
 
 class ChildFailed(CallerError):

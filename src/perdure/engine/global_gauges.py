@@ -73,9 +73,7 @@ class GlobalGauges:
         )
 
 
-def _families(
-    workflows: dict[str, dict[str, int]], signals: dict[str, int]
-) -> Iterator[Metric]:
+def _families(workflows: dict[str, dict[str, int]], signals: dict[str, int]) -> Iterator[Metric]:
     total = GaugeMetricFamily(
         "perdure_workflow_total", "All stored workflows.", labels=["workflow_name"]
     )

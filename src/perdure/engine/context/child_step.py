@@ -1,0 +1,247 @@
+"""Steps about other workflows started from this one.
+
+Dispatching a child and its event are one transaction. Awaiting a child is an event of its own, with
+the child's result or its death in it (defect D20): what the parent once saw stays true, also when
+the child has been pruned since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from perdure.engine import subjects
+from perdure.engine.context.branch import Branch
+from perdure.engine.context.step import Step
+from perdure.engine.database.dispatch import Dispatch, dispatch_child
+from perdure.engine.database.records import Phase, WakeConditions
+from perdure.engine.database.results import Outcome
+from perdure.engine.database.steps import child_result
+from perdure.engine.definitions import Workflow
+from perdure.engine.errors import ChildCancelled, ChildFailed, ChildTerminated
+from perdure.engine.history.cursor import Match, Replay
+from perdure.engine.history.events import (
+    ChildResultEvent,
+    EventKind,
+    SubWorkflowEvent,
+    kept_input,
+)
+from perdure.engine.history.failure import Failure
+from perdure.engine.suspension import Suspend
+from perdure.ids import Id
+
+if TYPE_CHECKING:
+    from perdure.engine.context.workflow import WorkflowContext
+
+__all__ = ["CallStep", "Child", "ChildResultStep", "DispatchStep"]
+
+O = TypeVar("O")  # noqa: E741 - output
+
+
+class Child(Generic[O]):
+    """A workflow started from this one. `id` is its id."""
+
+    __slots__ = ("_ctx", "id", "workflow")
+
+    def __init__(self, ctx: WorkflowContext, id: Id, workflow: Workflow[Any, O]) -> None:
+        self._ctx = ctx
+        self.id = id
+        self.workflow = workflow
+
+    def result(self) -> Step[O]:
+        """Wait for the child's output.
+
+        Raises `ChildFailed`, `ChildCancelled` or `ChildTerminated`.
+        """
+        return self._ctx.result_of(self)
+
+    def signal(self, body: Any) -> Step[bool]:
+        """Send the child a signal."""
+        return self._ctx.signal(self.id, body)
+
+    def __repr__(self) -> str:
+        return f"<child {self.workflow.name} {self.id}>"
+
+
+class _Dispatching(Step[O]):
+    __slots__ = ("argument", "tags", "unique", "workflow")
+
+    kind = EventKind.SUB_WORKFLOW
+    workflow: Workflow[Any, Any]
+
+    def __init__(
+        self,
+        branch: Branch,
+        version: int,
+        workflow: Workflow[Any, Any],
+        argument: Any,
+        tags: Mapping[str, str | int | bool] | None,
+        unique: bool | str,
+    ) -> None:
+        super().__init__(branch, version, workflow.name)
+        self.workflow = workflow
+        self.argument = workflow.input_codec.encode(argument)
+        self.tags = dict(tags or {})
+        self.unique = unique
+
+    async def _dispatch(self, match: Match) -> Id:
+        branch = self.branch
+        if isinstance(match, Replay):
+            recorded = match.event
+            assert isinstance(recorded, SubWorkflowEvent)
+            branch.pass_over(recorded)
+            return Id(recorded.id)
+        run = branch.run
+        services = run.services
+        now = run.now()
+        request = Dispatch(
+            id=services.new_id(),
+            name=self.workflow.name,
+            input=self.argument,
+            tags=self.tags,
+            ray_id=run.record.ray_id,
+            parent=run.lease.workflow_id,
+            unique=self.unique,
+            prune=self.workflow.stored_prune,
+        )
+        kept, _ = kept_input(self.argument)
+        event = SubWorkflowEvent(
+            version=self.version,
+            created_at=now,
+            at=now,
+            name=request.name,
+            id=bytes(request.id),
+            tags=self.tags,
+            input=kept,
+        )
+        outcome = await run.commit(
+            dispatch_child(
+                services.database,
+                services.keys,
+                run.lease,
+                branch.key(match.coordinate),
+                event,
+                request,
+                now,
+            )
+        )
+        branch.pass_over(event)
+        if outcome.created:
+            services.doorbell.ring(request.name)
+        services.metrics.dispatched(request.name, (run.now() - now) / 1000, run.lease.name)
+        return outcome.id
+
+
+class DispatchStep(_Dispatching[Child[O]]):
+    """Start a child and go on; gives the `Child`."""
+
+    __slots__ = ("ctx",)
+
+    def __init__(self, ctx: WorkflowContext, *args: Any) -> None:
+        super().__init__(*args)
+        self.ctx = ctx
+
+    async def perform(self, match: Match) -> Child[O]:
+        return Child(self.ctx, await self._dispatch(match), self.workflow)
+
+
+class CallStep(_Dispatching[O]):
+    """Start a child and wait for its output; the result lies inside the dispatch's event."""
+
+    __slots__ = ()
+
+    async def perform(self, match: Match) -> O:
+        branch = self.branch
+        coordinate = match.coordinate
+        child = await self._dispatch(match)
+        recorded = branch.inner_event(coordinate)
+        if isinstance(recorded, ChildResultEvent):
+            return self._outcome(recorded)
+        branch.check_interrupted(coordinate)
+        while True:
+            result = await await_child(self, child, branch.inner_key(coordinate))
+            if result is not None:
+                return self._outcome(result)
+            await branch.interrupt(coordinate)
+
+    def _outcome(self, event: ChildResultEvent) -> O:
+        workflow: Workflow[Any, O] = self.workflow
+        return outcome_of(self.branch, workflow, event)
+
+
+class ChildResultStep(Step[O]):
+    """Wait for the output of a workflow started earlier."""
+
+    __slots__ = ("child", "workflow")
+
+    kind = EventKind.CHILD_RESULT
+
+    def __init__(self, branch: Branch, version: int, child: Id, workflow: Workflow[Any, O]) -> None:
+        super().__init__(branch, version)
+        self.child = child
+        self.workflow = workflow
+
+    async def perform(self, match: Match) -> O:
+        branch = self.branch
+        if isinstance(match, Replay):
+            event = match.event
+            assert isinstance(event, ChildResultEvent)
+            return outcome_of(branch, self.workflow, event)
+        while True:
+            result = await await_child(self, self.child, branch.key(match.coordinate))
+            if result is not None:
+                return outcome_of(branch, self.workflow, result)
+            await branch.settle(self, match)
+
+
+async def await_child(step: Step[Any], child: Id, key: bytes) -> ChildResultEvent | None:
+    """Wait until a child is closed and record how it ended; None when a cancel came first."""
+    run = step.branch.run
+    services = run.services
+    while True:
+        beat = run.pulse.next()
+        now = run.now()
+        recorded: list[ChildResultEvent] = []
+
+        def make_event(outcome: Outcome, now: int = now) -> ChildResultEvent:
+            event = ChildResultEvent(
+                version=step.version,
+                created_at=now,
+                at=now,
+                child=bytes(child),
+                phase=outcome.phase,
+                output=outcome.output,
+                failure=outcome.failure,
+            )
+            recorded[:] = [event]  # noqa: B023 - read in this very turn of the loop
+            return event
+
+        if step.frozen:
+            raise Suspend(WakeConditions(), "abandoned member of a join")
+        outcome = await run.commit(
+            child_result(services.database, services.keys, run.lease, key, child, make_event)
+        )
+        if outcome is not None:
+            return recorded[0]
+        if step.wants_cancel():
+            return None
+        wake = WakeConditions(children=(child,))
+        if run.stopping:
+            raise run.end(Suspend(wake, "evicted"))
+        run.hear(subjects.closed(child))
+        if not await run.linger(beat):
+            raise Suspend(wake, f"waiting for workflow {child}")
+
+
+def outcome_of(branch: Branch, workflow: Workflow[Any, O], event: ChildResultEvent) -> O:
+    """Return the child's output, or raise what became of it."""
+    branch.pass_over(event)
+    child = Id(event.child)
+    match event.phase:
+        case Phase.COMPLETE:
+            return workflow.output_codec.decode(event.output or b"\xc0")
+        case Phase.CANCELLED:
+            raise ChildCancelled(child, "" if event.failure is None else event.failure.message)
+        case Phase.TERMINATED:
+            raise ChildTerminated(child, "" if event.failure is None else event.failure.message)
+    raise ChildFailed(child, event.failure or Failure(type="Unknown", message="no reason stored"))

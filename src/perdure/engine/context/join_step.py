@@ -1,0 +1,150 @@
+"""Joins and closures: steps side by side.
+
+Every member gets its place in the history first, in order; then all run, and none stops because
+another one failed. Afterwards: the first error in order is raised; else, if a member sleeps, the
+workflow sleeps until any of them can go on (the union of their wakes, defect D8); else all results
+are returned.
+
+A join that ended with an error while other members were unfinished, and whose error the code
+caught, has more history behind it. Its unfinished members are abandoned: a replay does not run
+them on (they could turn a recorded outcome), it only replays what they have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from perdure.engine.context.branch import Branch
+from perdure.engine.context.step import Step
+from perdure.engine.database.records import WakeConditions
+from perdure.engine.definitions import Workflow
+from perdure.engine.errors import Cancelled, ConcurrentStep
+from perdure.engine.history.cursor import Insertion, Match, Replay
+from perdure.engine.history.events import BranchEvent, EventKind
+from perdure.engine.suspension import RunAborted, Suspend
+
+if TYPE_CHECKING:
+    from perdure.engine.context.workflow import WorkflowContext
+
+__all__ = ["ClosureStep", "Member", "join"]
+
+T = TypeVar("T")
+
+Closure = Callable[["WorkflowContext"], Awaitable[T]]
+Member = Step[T] | Closure[T]
+
+
+class ClosureStep(Step[T]):
+    """Run a function of the context in a branch of its own."""
+
+    __slots__ = ("closure",)
+
+    kind = EventKind.BRANCH
+
+    def __init__(self, branch: Branch, version: int, closure: Closure[T]) -> None:
+        super().__init__(branch, version)
+        self.closure = closure
+
+    async def perform(self, match: Match) -> T:
+        from perdure.engine.context.workflow import WorkflowContext
+
+        branch = self.branch
+        if isinstance(match, Replay):
+            branch.pass_over(match.event)
+        else:
+            now = branch.run.now()
+            event = BranchEvent(self.version, now, now)
+            await branch.run.write(branch.key(match.coordinate), event)
+        inner = branch.child(match.coordinate, self)
+        try:
+            result = await self.closure(WorkflowContext(inner, self.version))
+            inner.finish()
+            return result
+        finally:
+            branch.rejoin(inner)
+
+
+def inline(branch: Branch, version: int, workflow: Workflow[Any, T], argument: Any) -> Step[T]:
+    """Return the step that runs a workflow's function in a branch of this workflow."""
+    stored = workflow.input_codec.encode(argument)
+
+    async def body(ctx: WorkflowContext) -> T:
+        result = await workflow.call(ctx, workflow.input_codec.decode(stored))
+        output: T = workflow.output_codec.decode(workflow.output_codec.encode(result))
+        return output
+
+    return ClosureStep(branch, version, body)
+
+
+async def join(branch: Branch, version: int, members: Sequence[Member[Any]]) -> list[Any]:
+    """Run all members side by side and return their results in order."""
+    steps = [m if isinstance(m, Step) else ClosureStep(branch, version, m) for m in members]
+    places = _place(branch, steps)
+    has_more = branch.cursor.peek() is not None
+    for step, match in zip(steps, places, strict=True):
+        inserted = isinstance(match, Insertion) and not match.gap
+        step.abandoned = has_more and not inserted
+        step.known_delivered = branch.cancel_delivered
+    tasks = [
+        asyncio.ensure_future(_perform(branch, step, match))
+        for step, match in zip(steps, places, strict=True)
+    ]
+    try:
+        outcomes = await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
+    finally:
+        branch.busy = False
+    return _conclude(branch, outcomes)
+
+
+def _place(branch: Branch, steps: Sequence[Step[Any]]) -> list[Match]:
+    """Give every member its place, before anything runs."""
+    places: list[Match] = []
+    for step in steps:
+        if step.branch is not branch:
+            raise ConcurrentStep(branch.run.lease.workflow_id, branch.location)
+        if places:
+            branch.busy = False
+        step.in_join = True
+        places.append(step.place())
+    return places
+
+
+class _Outcome:
+    __slots__ = ("error", "value")
+
+    def __init__(self, value: Any = None, error: BaseException | None = None) -> None:
+        self.value = value
+        self.error = error
+
+
+async def _perform(branch: Branch, step: Step[Any], match: Match) -> _Outcome:
+    try:
+        await branch.settle(step, match)
+        return _Outcome(await step.perform(match))
+    except asyncio.CancelledError:
+        raise
+    except (Exception, Cancelled, Suspend, RunAborted) as error:
+        return _Outcome(error=error)
+
+
+def _conclude(branch: Branch, outcomes: Sequence[_Outcome]) -> list[Any]:
+    errors = [outcome.error for outcome in outcomes if outcome.error is not None]
+    for error in errors:
+        if isinstance(error, RunAborted):
+            raise error
+    for error in errors:
+        if not isinstance(error, Suspend):
+            raise error
+    waits = [error for error in errors if isinstance(error, Suspend)]
+    if waits:
+        wake = WakeConditions.union([wait.wake for wait in waits])
+        branch.suspended = Suspend(wake, "; ".join(dict.fromkeys(wait.reason for wait in waits)))
+        raise branch.suspended
+    return [outcome.value for outcome in outcomes]

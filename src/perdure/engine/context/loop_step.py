@@ -1,0 +1,146 @@
+"""The loop step: repeat a body, with a state that survives, without a history that grows for ever.
+
+The loop's own event holds the next iteration to run and the state at that point. It is committed
+before the first iteration, every `commit_every` iterations, and at the end, always in one
+transaction with the removal of the finished iterations it makes superfluous. Iteration i (from 0)
+is the branch at coordinate i+1 of the loop. Iterations have no event of their own: the loop's event
+is there before them (defect D36), and a commit per iteration is saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from perdure.codec import codec_for, decode, encode
+from perdure.engine.context.branch import Branch
+from perdure.engine.context.step import Step
+from perdure.engine.database.steps import commit_loop
+from perdure.engine.history.cursor import Match, Replay
+from perdure.engine.history.events import EventKind, LoopEvent
+
+if TYPE_CHECKING:
+    from perdure.engine.context.workflow import WorkflowContext
+
+__all__ = ["Break", "Continue", "LoopBody", "LoopStep"]
+
+S = TypeVar("S")
+B = TypeVar("B")
+
+
+@dataclass(frozen=True, slots=True)
+class Break(Generic[B]):
+    """Returned by a loop body: end the loop with this value."""
+
+    value: B
+
+
+@dataclass(frozen=True, slots=True)
+class Continue(Generic[S]):
+    """Returned by a loop body: go on, with this state instead of the current one."""
+
+    state: S
+
+
+LoopBody = Callable[["WorkflowContext", S], Awaitable[Break[B] | Continue[S] | None]]
+
+
+class LoopStep(Step[B]):
+    """Run `body` until it returns `Break`."""
+
+    __slots__ = ("body", "codec", "commit_every", "state")
+
+    kind = EventKind.LOOP
+
+    def __init__(
+        self,
+        branch: Branch,
+        version: int,
+        body: LoopBody[Any, B],
+        state: Any,
+        commit_every: int,
+    ) -> None:
+        super().__init__(branch, version)
+        self.body = body
+        self.state = state
+        self.codec = codec_for(type(state))
+        self.commit_every = commit_every
+
+    async def perform(self, match: Match) -> B:
+        branch = self.branch
+        if isinstance(match, Replay):
+            event = match.event
+            assert isinstance(event, LoopEvent)
+            if event.output is not None:
+                branch.pass_over(event)
+                result: B = decode(event.output)
+                return result
+        else:
+            event = self._event(0, self.codec.encode(self.state), branch.run.now())
+            await branch.run.write(branch.key(match.coordinate), event)
+        return await self._repeat(match, event)
+
+    def _event(
+        self, iteration: int, state: bytes, created_at: int, output: bytes | None = None
+    ) -> LoopEvent:
+        now = self.branch.run.now()
+        return LoopEvent(self.version, created_at, now, iteration, state, output)
+
+    async def _repeat(self, match: Match, event: LoopEvent) -> B:
+        branch = self.branch
+        state = self.codec.decode(event.state)
+        iteration = committed = event.iteration
+        loop = branch.child(match.coordinate, self)
+        try:
+            while True:
+                body = loop.child((iteration + 1,))
+                outcome = await self._iterate(loop, body, state)
+                iteration += 1
+                if isinstance(outcome, Continue):
+                    state = outcome.state
+                ended = isinstance(outcome, Break)
+                if not ended and iteration - committed < self.commit_every:
+                    continue
+                output = encode(outcome.value) if isinstance(outcome, Break) else None
+                stored = self.codec.encode(state)
+                await self._commit(match, self._event(iteration, stored, event.created_at, output))
+                committed = iteration
+                if output is not None:
+                    value: B = decode(output)
+                    return value
+                # What the next iteration sees is what a replay would see.
+                state = self.codec.decode(stored)
+        finally:
+            branch.rejoin(loop)
+
+    async def _iterate(self, loop: Branch, body: Branch, state: Any) -> Any:
+        from perdure.engine.context.workflow import WorkflowContext
+
+        run = loop.run
+        started = run.now()
+        try:
+            outcome = await self.body(WorkflowContext(body, self.version), state)
+            body.finish()
+        finally:
+            loop.rejoin(body)
+        run.services.metrics.loop_iterated(run.lease.name, (run.now() - started) / 1000)
+        return outcome
+
+    async def _commit(self, match: Match, event: LoopEvent) -> None:
+        run = self.branch.run
+        services = run.services
+        await run.commit(
+            commit_loop(
+                services.database,
+                services.keys,
+                run.lease,
+                self.branch.key(match.coordinate),
+                event,
+                finished_before=event.iteration,
+                branch=None,
+                retention=run.workflow.keep_iterations,
+                fresh=False,
+            )
+        )
+        services.metrics.loop_committed(run.lease.name, (run.now() - event.at) / 1000)

@@ -1,0 +1,147 @@
+"""Steps that send: signals to other workflows, and messages to whoever listens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perdure.engine import subjects
+from perdure.engine.context.branch import Branch
+from perdure.engine.context.step import Step
+from perdure.engine.database.find import find
+from perdure.engine.database.records import PendingSignal
+from perdure.engine.database.signals import publish_from
+from perdure.engine.definitions import Message, Signal
+from perdure.engine.errors import WorkflowNotFound
+from perdure.engine.history.cursor import Match, Replay
+from perdure.engine.history.events import (
+    EventKind,
+    MessageSendEvent,
+    SignalSendEvent,
+    kept_input,
+)
+from perdure.ids import Id
+
+__all__ = ["MessageStep", "SignalStep"]
+
+TagValues = dict[str, str | int | bool]
+
+
+class SignalStep(Step[bool]):
+    """Send a signal, exactly once; the queue row and the event are one transaction.
+
+    The target is an id, or the first open workflow with a name and tags. Returns whether there was
+    a target; a missing one is an error unless `missing_ok`.
+    """
+
+    __slots__ = ("body", "missing_ok", "target", "target_name", "target_tags")
+
+    kind = EventKind.SIGNAL_SEND
+
+    def __init__(
+        self,
+        branch: Branch,
+        version: int,
+        signal: Signal[Any],
+        body: Any,
+        *,
+        target: Id | None = None,
+        target_name: str = "",
+        target_tags: TagValues | None = None,
+        missing_ok: bool = False,
+    ) -> None:
+        super().__init__(branch, version, signal.name)
+        self.body = signal.codec.encode(body)
+        self.target = target
+        self.target_name = target_name
+        self.target_tags = target_tags or {}
+        self.missing_ok = missing_ok
+
+    async def perform(self, match: Match) -> bool:
+        branch = self.branch
+        if isinstance(match, Replay):
+            event = match.event
+            assert isinstance(event, SignalSendEvent)
+            branch.pass_over(event)
+            return not event.missing
+        run = branch.run
+        services = run.services
+        target = self.target
+        if target is None:
+            target = await run.commit(
+                find(services.database, services.keys, self.target_name, self.target_tags)
+            )
+        if target is None and not self.missing_ok:
+            raise WorkflowNotFound(name=self.target_name, tags=self.target_tags)
+        now = run.now()
+        kept, digest = kept_input(self.body)
+        pending = PendingSignal(
+            id=services.new_id(),
+            name=self.name or "",
+            body=self.body,
+            ray_id=run.record.ray_id,
+            sent_at=now,
+        )
+        event = SignalSendEvent(
+            version=self.version,
+            created_at=now,
+            at=now,
+            name=pending.name,
+            target=None if target is None else bytes(target),
+            signal_id=bytes(pending.id),
+            body=kept,
+            body_digest=digest,
+            missing=target is None,
+        )
+        key = branch.key(match.coordinate)
+        branch.pass_over(event)
+        if target is None:
+            await run.write(key, event)
+            return False
+        sent = await run.commit(
+            publish_from(
+                services.database,
+                services.keys,
+                run.lease,
+                key,
+                event,
+                target,
+                pending,
+                now,
+                missing_ok=self.missing_ok,
+            )
+        )
+        if sent is None:
+            return False
+        if sent.woken is not None:
+            services.doorbell.ring(sent.woken)
+        services.pubsub.publish(subjects.signalled(target))
+        services.metrics.signal_sent(pending.name, (run.now() - now) / 1000, run.lease.name)
+        return True
+
+
+class MessageStep(Step[None]):
+    """Publish a message: recorded first, then published, so at most once."""
+
+    __slots__ = ("body", "topic")
+
+    kind = EventKind.MESSAGE_SEND
+
+    def __init__(
+        self, branch: Branch, version: int, message: Message[Any], body: Any, topic: str
+    ) -> None:
+        super().__init__(branch, version, message.name)
+        self.body = message.codec.encode(body)
+        self.topic = topic
+
+    async def perform(self, match: Match) -> None:
+        branch = self.branch
+        if isinstance(match, Replay):
+            branch.pass_over(match.event)
+            return
+        run = branch.run
+        now = run.now()
+        kept, _ = kept_input(self.body)
+        event = MessageSendEvent(self.version, now, now, self.name or "", self.topic, kept)
+        await run.write(branch.key(match.coordinate), event)
+        branch.pass_over(event)
+        run.services.client.publish(event.name, self.topic, self.body, run.record.ray_id)

@@ -1,0 +1,43 @@
+"""The sleep step: an instant, fixed when the step first runs."""
+
+from __future__ import annotations
+
+from perdure.engine.context.branch import Branch
+from perdure.engine.context.step import Step
+from perdure.engine.history.cursor import Match, Replay
+from perdure.engine.history.events import EventKind, SleepEvent
+
+__all__ = ["SleepStep"]
+
+
+class SleepStep(Step[None]):
+    """Sleep for `seconds`, or until `deadline` (epoch ms) when that is given."""
+
+    __slots__ = ("deadline", "seconds")
+
+    kind = EventKind.SLEEP
+
+    def __init__(
+        self, branch: Branch, version: int, *, seconds: float = 0.0, deadline: int | None = None
+    ) -> None:
+        super().__init__(branch, version)
+        self.seconds = seconds
+        self.deadline = deadline
+
+    async def perform(self, match: Match) -> None:
+        branch = self.branch
+        run = branch.run
+        if isinstance(match, Replay):
+            event = match.event
+            assert isinstance(event, SleepEvent)
+            branch.check_interrupted(match.coordinate)
+        else:
+            now = run.now()
+            deadline = self.deadline
+            if deadline is None:
+                deadline = now + round(self.seconds * 1000)
+            event = SleepEvent(version=self.version, created_at=now, at=now, deadline=deadline)
+            await run.write(branch.key(match.coordinate), event)
+        await run.wait_until(event.deadline, self, match.coordinate)
+        branch.pass_over(event)
+        branch.at = max(branch.at, event.deadline)

@@ -1,0 +1,79 @@
+"""A durable step: a description of what to do, run when it is awaited.
+
+Creating a step does nothing. Awaiting it takes the next place in the branch's history, replays
+the recorded result if there is one, and otherwise does the work and records it. `join` takes
+steps without awaiting them: it gives all of them their places first, in order, and only then runs
+them side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, ClassVar, Generic, TypeVar
+
+from perdure.engine.context.branch import Branch
+from perdure.engine.history.cursor import Match
+from perdure.engine.history.events import EventKind
+from perdure.engine.suspension import Suspend
+
+__all__ = ["Step"]
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Step(Generic[T_co]):
+    """Await it for its result, or give it to `join`. A step can be used once."""
+
+    __slots__ = ("abandoned", "branch", "in_join", "known_delivered", "name", "version")
+
+    kind: ClassVar[EventKind]
+
+    def __init__(self, branch: Branch, version: int, name: str | None = None) -> None:
+        self.branch = branch
+        self.version = version
+        self.name = name
+        self.in_join = False
+        self.abandoned = False
+        self.known_delivered: bool | None = None
+
+    @property
+    def frozen(self) -> bool:
+        """Whether this step may only replay: it was abandoned by a join that ended without it."""
+        return self.abandoned or self.branch.frozen
+
+    @property
+    def cancel_delivered(self) -> bool:
+        """Whether a cancel was delivered before this step; members of a join share its start."""
+        known = self.known_delivered
+        return self.branch.cancel_delivered if known is None else known
+
+    def wants_cancel(self) -> bool:
+        """Say whether a cancel request should be delivered to this step."""
+        return self.branch.run.cancel is not None and not self.cancel_delivered
+
+    def __await__(self) -> Generator[Any, None, T_co]:
+        return self._run().__await__()
+
+    async def _run(self) -> T_co:
+        branch = self.branch
+        match = self.place()
+        try:
+            await branch.settle(self, match)
+            return await self.perform(match)
+        except Suspend as suspension:
+            branch.suspended = suspension
+            raise
+        finally:
+            branch.busy = False
+
+    def place(self) -> Match:
+        """Take the next place in history. Raises `HistoryDiverged` when something else is there."""
+        branch = self.branch
+        match = branch.enter(self.kind, self.version, self.name)
+        branch.cursor.advance(match)
+        return match
+
+    async def perform(self, match: Match) -> T_co:
+        """Replay the result from `match`, or do the work and record it."""
+        raise TypeError(f"{type(self).__name__} does not say how it is performed")

@@ -1,0 +1,107 @@
+"""Where sync activities run: a pool of threads, and a pool of processes for CPU-bound ones.
+
+A time-out abandons the thread, it cannot stop it: Python has no way to. The attempt counts as
+failed, the thread goes on until the function returns, and its slot is busy until then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import importlib
+import multiprocessing
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from perdure.engine.definitions import Activity
+from perdure.engine.errors import InvalidDefinition
+from perdure.engine.options import EngineOptions
+
+if TYPE_CHECKING:
+    from perdure.engine.context.activity import ActivityContext
+
+__all__ = ["Executors", "ProcessContext"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessContext:
+    """What an activity in another process sees: the plain facts of its attempt."""
+
+    workflow_id: bytes
+    workflow_name: str
+    activity_name: str
+    ray_id: bytes
+    attempt: int
+
+
+class Executors:
+    """The pools of one engine; each starts at first use."""
+
+    def __init__(self, options: EngineOptions) -> None:
+        self._options = options
+        self._threads: Executor | None = None
+        self._processes: ProcessPoolExecutor | None = None
+
+    async def call(self, activity: Activity[Any, Any], ctx: ActivityContext, argument: Any) -> Any:
+        """Run a sync activity in its pool and return its result."""
+        loop = asyncio.get_running_loop()
+        if not activity.process:
+            context = contextvars.copy_context()
+            return await loop.run_in_executor(
+                self._thread_pool(), context.run, activity.call, ctx, argument
+            )
+        facts = ProcessContext(
+            bytes(ctx.workflow_id),
+            ctx.workflow_name,
+            ctx.activity_name,
+            bytes(ctx.ray_id),
+            ctx.attempt,
+        )
+        stored = activity.input_codec.encode(argument)
+        output = await loop.run_in_executor(
+            self._process_pool(),
+            _run_in_process,
+            activity.function.__module__,
+            activity.function.__qualname__,
+            facts,
+            stored,
+        )
+        return activity.output_codec.decode(output)
+
+    def _thread_pool(self) -> Executor:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(
+                self._options.threads, thread_name_prefix="perdure-activity"
+            )
+        return self._threads
+
+    def _process_pool(self) -> Executor:
+        if self._processes is None:
+            # Never fork: the child would share the store's files and threads' locks.
+            self._processes = ProcessPoolExecutor(
+                self._options.processes, mp_context=multiprocessing.get_context("spawn")
+            )
+        return self._processes
+
+    def close(self) -> None:
+        """Let the pools go without waiting for functions that do not return."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._processes is not None:
+            self._processes.shutdown(wait=False, cancel_futures=True)
+
+
+def _run_in_process(
+    module: str, qualified_name: str, facts: ProcessContext, stored: bytes
+) -> bytes:
+    """Find the activity by its import path and run it; both ends speak the stored form."""
+    found: Any = importlib.import_module(module)
+    for part in qualified_name.split("."):
+        found = getattr(found, part, None)
+    if not isinstance(found, Activity):
+        raise InvalidDefinition(
+            "activity", qualified_name, f"a process cannot import it as {module}.{qualified_name}"
+        )
+    result = found.call(facts, found.input_codec.decode(stored))
+    return found.output_codec.encode(result)

@@ -1,0 +1,52 @@
+"""What can be set about an engine, with defaults that suit one process and one store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perdure.engine.errors import InvalidOption
+
+__all__ = ["EngineOptions"]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Settings of an engine and its worker. Times are in seconds.
+
+    `linger`: how long a waiting run stays in memory before it goes to sleep.
+    `poll_interval`: the safety net; work normally starts because a doorbell rings or a timer fires.
+    `max_running`: how many workflows one worker holds in memory at once.
+    `pull_batch`: how many workflows one transaction leases.
+    `threads`, `processes`: size of the pools for sync activities.
+    `ping_interval`, `lost_after`: liveness; a worker silent for `lost_after` loses its leases.
+    `shutdown`: how long a graceful shutdown waits for running steps.
+    `version`: of several workers that serve a workflow name, only the highest version pulls it.
+    `prune_after`: closed workflows older than this are pruned; None never prunes.
+    """
+
+    linger: float = 1.0
+    poll_interval: float = 4.0
+    max_running: int = 1000
+    pull_batch: int = 100
+    threads: int = 16
+    processes: int | None = None
+    ping_interval: float = 10.0
+    lost_after: float = 30.0
+    metrics_interval: float = 20.0
+    shutdown: float = 30.0
+    version: int = 0
+    prune_after: float | None = 7 * 86_400.0
+    prune_interval: float = 3_600.0
+    shed_load: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("max_running", "pull_batch", "threads"):
+            if getattr(self, name) < 1:
+                raise InvalidOption(name, getattr(self, name), "at least 1")
+        for name in ("poll_interval", "ping_interval", "lost_after", "metrics_interval"):
+            if not getattr(self, name) > 0:
+                raise InvalidOption(name, getattr(self, name), "more than 0 seconds")
+        if self.lost_after <= 2 * self.ping_interval:
+            raise InvalidOption("lost_after", self.lost_after, "more than two ping intervals")
+        if self.linger < 0 or self.shutdown < 0:
+            raise InvalidOption("linger or shutdown", self.linger, "not negative")

@@ -1,0 +1,449 @@
+"""The worker: takes due workflows, runs them, and keeps house among the other workers.
+
+Two loops. The pull loop waits for a doorbell, a timer, a free slot or the poll interval, looks at
+the names that may have something due, leases what is this worker's share, and starts runs. The
+housekeeping loop pings, gives back what lost workers held, releases leases that name this worker
+but are not running (defect D14), looks for cancel requests whose message was lost, and does the
+elected chores. Neither ever ends because of an error in the store; both try again (defect D15).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from perdure.clock import wait
+from perdure.engine import subjects
+from perdure.engine.context.run import Run
+from perdure.engine.database.gauges import gauges
+from perdure.engine.database.lease import (
+    Lease,
+    Wake,
+    due,
+    held,
+    release_held,
+    release_lost,
+    take,
+    upcoming,
+)
+from perdure.engine.database.load import read_cancel
+from perdure.engine.database.prune import prune
+from perdure.engine.errors import LeaseLost
+from perdure.engine.runner import Runner
+from perdure.engine.suspension import RunAborted
+from perdure.engine.timers import TimerWheel
+from perdure.errors import WorldError
+from perdure.fleet import Assignment, Chore, CpuMeter, Fleet, SheddingCurve
+from perdure.ids import Id
+from perdure.kv import Subspace
+
+if TYPE_CHECKING:
+    from perdure.engine.registry import Registry
+    from perdure.engine.services import Services
+
+__all__ = ["Worker"]
+
+_LOST_BATCH = 200
+_UPCOMING_LIMIT = 2_000
+_PRUNE_BATCH = 200
+_SHED_PAUSE_SECONDS = 0.25
+_PROGRESS_SECONDS = 7.0
+
+
+class Worker:
+    """Runs the registered workflows of one engine. Bound to the engine's event loop."""
+
+    def __init__(self, services: Services, registry: Registry) -> None:
+        options = services.options
+        self._services = services
+        self._registry = registry
+        self.id = services.new_id()
+        self._fleet = Fleet(
+            services.database,
+            Subspace(services.keys.node),
+            self.id,
+            services.clock,
+            names=registry.names,
+            version=options.version,
+            ping_interval=options.ping_interval,
+            lost_after=options.lost_after,
+        )
+        self._timers = TimerWheel()
+        self._runner = Runner(services, registry, self._slept_until)
+        self._running: dict[Id, Run | None] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._listener = services.doorbell.listen(*registry.names)
+        self._dirty: set[str] = set(registry.names)
+        self._stopping = False
+        self._loops: list[asyncio.Task[None]] = []
+        self._next_poll = 0.0
+        self._cpu = CpuMeter(services.clock)
+        self._curve = SheddingCurve()
+        self._metrics_chore = self._chore("metrics", options.metrics_interval)
+        self._prune_chore = self._chore("prune", options.prune_interval)
+        self._next_metrics = 0.0
+        self._next_prune = 0.0
+        self._subscription = services.pubsub.subscribe(
+            subjects.worker(self.id), self._hear_attention
+        )
+
+    def _chore(self, name: str, interval: float) -> Chore:
+        services = self._services
+        ttl = 3 * max(interval, services.options.ping_interval)
+        return Chore(
+            services.database,
+            Subspace(services.keys.node),
+            name,
+            self.id,
+            clock=services.clock,
+            ttl=ttl,
+        )
+
+    # -- life
+
+    async def start(self) -> None:
+        """Join the fleet and begin to pull. The doorbell was subscribed before (no lost ring)."""
+        await self._fleet.join()
+        self._loops = [
+            asyncio.create_task(self._pull_loop(), name="perdure-pull"),
+            asyncio.create_task(self._housekeeping_loop(), name="perdure-housekeeping"),
+        ]
+
+    async def stop(self, timeout: float) -> None:
+        """Stop pulling, let runs reach their next step, give the rest back, leave the fleet.
+
+        Pings go on meanwhile, so that nobody takes what is still running. What has not ended after
+        `timeout` seconds is cancelled and given back.
+        """
+        if self._stopping:
+            return
+        self._stopping = True
+        self._listener.event.set()
+        pulling, housekeeping = self._loops or (None, None)
+        if pulling is not None:
+            await asyncio.wait([pulling])
+        await self._retire()
+        for run in self._running.values():
+            if run is not None:
+                run.stop()
+        await self._drain(timeout)
+        if housekeeping is not None:
+            housekeeping.cancel()
+            await asyncio.wait([housekeeping])
+        await self._abandon()
+        self._listener.close()
+        self._subscription.close()
+        await self._leave()
+
+    async def _retire(self) -> None:
+        try:
+            await self._fleet.retire()
+        except WorldError as error:
+            self._complain("the worker could not announce its shutdown", error)
+
+    async def _drain(self, timeout: float) -> None:
+        clock = self._services.clock
+        end = clock.monotonic() + timeout
+        while self._tasks:
+            left = end - clock.monotonic()
+            if left <= 0:
+                return
+            everyone = asyncio.ensure_future(asyncio.wait(set(self._tasks)))
+            try:
+                done = await wait(clock, everyone, timeout=min(left, _PROGRESS_SECONDS))
+            finally:
+                everyone.cancel()
+            if not done:
+                self._services.log.info(
+                    "shutting down: waiting for running steps",
+                    runs=len(self._tasks),
+                    seconds_left=round(left),
+                )
+
+    async def _abandon(self) -> None:
+        """Cancel runs that did not end in time. Their last commit may or may not have happened."""
+        tasks = set(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _leave(self) -> None:
+        """Give back every lease that is left and disappear."""
+        try:
+            await self._give_back_all(self.id)
+            await self._metrics_chore.release()
+            await self._prune_chore.release()
+            await self._fleet.leave()
+        except WorldError as error:
+            self._complain("the worker could not say goodbye; others notice in a while", error)
+
+    @property
+    def running(self) -> int:
+        """How many workflows are in memory."""
+        return len(self._running)
+
+    # -- pulling
+
+    async def _pull_loop(self) -> None:
+        clock = self._services.clock
+        event = self._listener.event
+        while not self._stopping:
+            try:
+                pause = await self._pull_once()
+            except WorldError as error:
+                self._complain("looking for work failed, it is tried again", error)
+                self._dirty |= self._registry.names
+                pause = 1.0
+            if pause <= 0 or event.is_set() or self._stopping:
+                await asyncio.sleep(0)
+                continue
+            ringing = asyncio.ensure_future(event.wait())
+            try:
+                await wait(clock, ringing, timeout=pause)
+            finally:
+                ringing.cancel()
+
+    async def _pull_once(self) -> float:
+        """Look at every name that may have work; return for how many seconds there is no need to."""
+        services = self._services
+        clock = services.clock
+        rung = self._listener.take()
+        if rung:
+            services.metrics.bumped(len(rung))
+        self._dirty |= rung
+        self._dirty |= self._timers.take_due(clock.now())
+        if clock.monotonic() >= self._next_poll:
+            await self._poll()
+        free = services.options.max_running - len(self._running)
+        if free > 0:
+            for name in sorted(self._dirty):
+                if free <= 0:
+                    break
+                free -= await self._pull_name(name, free)
+        return self._idle_seconds()
+
+    def _idle_seconds(self) -> float:
+        clock = self._services.clock
+        pause = self._next_poll - clock.monotonic()
+        due_at = self._timers.next()
+        if due_at is not None:
+            pause = min(pause, (due_at - clock.now()) / 1000)
+        if self._dirty and len(self._running) < self._services.options.max_running:
+            pause = min(pause, _SHED_PAUSE_SECONDS)
+        return max(pause, 0.0)
+
+    async def _poll(self) -> None:
+        """The safety net: look at all names, and fetch the deadlines of the near future."""
+        services = self._services
+        options = services.options
+        self._next_poll = services.clock.monotonic() + options.poll_interval
+        self._dirty |= self._registry.names
+        now = services.clock.now()
+        until = now + round(2 * options.poll_interval * 1000)
+        for name in self._registry.names:
+            times = await upcoming(
+                services.database, services.keys, name, now, until, _UPCOMING_LIMIT
+            )
+            for at in times:
+                self._timers.add(at, name)
+
+    def _slept_until(self, deadline: int, name: str) -> None:
+        horizon = self._services.clock.now() + round(self._services.options.poll_interval * 2000)
+        if deadline <= horizon:
+            before = self._timers.next()
+            self._timers.add(deadline, name)
+            if before is None or deadline < before:
+                self._listener.event.set()
+
+    async def _pull_name(self, name: str, free: int) -> int:
+        """Lease what is due under one name and start it; return how many were started."""
+        services = self._services
+        options = services.options
+        now = services.clock.now()
+        limit = 2 * min(free, options.pull_batch)
+        wakes = await due(services.database, services.keys, name, now + 1, limit)
+        chosen = self._choose(wakes, now)
+        started = 0
+        for batch in _batches(chosen, min(free, options.pull_batch)):
+            if started >= free or self._stopping:
+                break
+            began = services.clock.monotonic()
+            leases = await take(services.database, services.keys, batch, self.id, now)
+            services.metrics.pulled(len(leases), services.clock.monotonic() - began, 0.0)
+            for lease in leases:
+                self._start(lease)
+            started += len(leases)
+        if len(wakes) < limit and len(chosen) == len(wakes):
+            self._dirty.discard(name)
+        return started
+
+    def _choose(self, wakes: list[Wake], now: int) -> list[Wake]:
+        """Leave out what other workers should take, and some of the rest under high load."""
+        members = self._fleet.members
+        if len(members) < 2:
+            return wakes
+        assignment = Assignment(members, self._fleet.own, version_pin=self._fleet.version_pin)
+        chosen = [w for w in wakes if assignment.takes(w.name, w.workflow_id, w.ts, now)]
+        if not self._services.options.shed_load:
+            return chosen
+        cpu = self._cpu.usage()
+        self._services.metrics.load_sampled(cpu, cpu, self._curve.ratio(cpu))
+        random = self._services.random
+        return [wake for wake in chosen if self._curve.keeps(cpu, random.random())]
+
+    def _start(self, lease: Lease) -> None:
+        workflow_id = lease.workflow_id
+        self._running[workflow_id] = None
+        self._services.metrics.workflow_in_memory(lease.name, 1)
+        task = asyncio.create_task(self._run(lease))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, lease: Lease) -> None:
+        def started(run: Run) -> None:
+            self._running[lease.workflow_id] = run
+            if self._stopping:
+                run.stop()
+
+        try:
+            await self._runner.run(lease, started)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            # A defect in the engine itself: the reconciliation gives the lease back.
+            self._complain("a run ended in an unforeseen way and is given back", error)
+        finally:
+            full = len(self._running) >= self._services.options.max_running
+            del self._running[lease.workflow_id]
+            self._services.metrics.workflow_in_memory(lease.name, -1)
+            if full:
+                self._listener.event.set()
+
+    # -- attention
+
+    def _hear_attention(self, payload: bytes) -> None:
+        task = asyncio.create_task(self._look_after(Id(payload)))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _look_after(self, workflow_id: Id) -> None:
+        """Tell a running workflow what happened to it in the store: cancelled, or taken away."""
+        run = self._running.get(workflow_id)
+        if run is None:
+            return
+        services = self._services
+        try:
+            alive, request = await read_cancel(services.database, services.keys, run.lease)
+        except WorldError as error:
+            self._complain("looking after a running workflow failed", error)
+            return
+        if not alive:
+            run.end(RunAborted(LeaseLost(workflow_id)))
+            run.pulse.beat()
+        elif request is not None and run.cancel is None:
+            run.request_cancel(request)
+
+    # -- housekeeping
+
+    async def _housekeeping_loop(self) -> None:
+        clock = self._services.clock
+        while True:
+            await clock.sleep(self._services.options.ping_interval)
+            for chore in (
+                self._ping,
+                self._fail_over,
+                self._reconcile,
+                self._look_after_all,
+                self._publish_gauges,
+                self._prune,
+            ):
+                try:
+                    await chore()
+                except WorldError as error:
+                    self._complain(f"housekeeping failed ({chore.__name__})", error)
+
+    async def _ping(self) -> None:
+        await self._fleet.ping()
+        self._services.metrics.pinged(self._services.clock.now())
+
+    async def _fail_over(self) -> None:
+        """Give back what lost workers held."""
+        for lost in await self._fleet.lost():
+            count = await self._give_back_all(lost)
+            await self._fleet.forget(lost)
+            self._services.log.warning("a worker was lost", worker=str(lost), workflows=count)
+
+    async def _give_back_all(self, worker: Id) -> int:
+        services = self._services
+        total = 0
+        while True:
+            count, names = await release_lost(
+                services.database, services.keys, worker, services.clock.now(), _LOST_BATCH
+            )
+            services.doorbell.ring(*names)
+            total += count
+            if count < _LOST_BATCH:
+                return total
+
+    async def _reconcile(self) -> None:
+        """Release leases that name this worker but that it does not run."""
+        services = self._services
+        before = set(self._running)
+        for workflow_id in await held(services.database, services.keys, self.id):
+            if workflow_id in before or workflow_id in self._running:
+                continue
+            name = await release_held(
+                services.database, services.keys, self.id, workflow_id, services.clock.now()
+            )
+            if name is not None:
+                services.log.warning("a stray lease was released", workflow_id=str(workflow_id))
+                services.doorbell.ring(name)
+
+    async def _look_after_all(self) -> None:
+        for workflow_id in list(self._running):
+            await self._look_after(workflow_id)
+
+    async def _publish_gauges(self) -> None:
+        services = self._services
+        if services.clock.monotonic() < self._next_metrics:
+            return
+        self._next_metrics = services.clock.monotonic() + services.options.metrics_interval
+        if await self._metrics_chore.hold():
+            values = await gauges(services.database, services.keys)
+            services.metrics.global_gauges.expose(values, self._metrics_chore.ttl)
+            services.metrics.gauges_published(services.clock.now())
+        else:
+            services.metrics.global_gauges.hide()
+
+    async def _prune(self) -> None:
+        services = self._services
+        options = services.options
+        if options.prune_after is None or services.clock.monotonic() < self._next_prune:
+            return
+        self._next_prune = services.clock.monotonic() + options.prune_interval
+        if not await self._prune_chore.hold():
+            return
+        before = services.clock.now() - round(options.prune_after * 1000)
+        total = 0
+        cursor: bytes | None = None
+        while not self._stopping:
+            now = services.clock.now()
+            pruned = await prune(
+                services.database, services.keys, before, _PRUNE_BATCH, now, cursor
+            )
+            total += pruned.count
+            cursor = pruned.cursor
+            if cursor is None or not await self._prune_chore.hold():
+                break
+        if total:
+            services.log.info("closed workflows were pruned", count=total)
+
+    def _complain(self, event: str, error: Exception) -> None:
+        self._services.log.warning(event, error=f"{type(error).__name__}: {error}")
+
+
+def _batches(wakes: list[Wake], size: int) -> Iterable[list[Wake]]:
+    for start in range(0, len(wakes), size):
+        yield wakes[start : start + size]
