@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perdure.clock import VirtualClock
-from perdure.kv import Database, gaps
+from perdure.kv import Database, conflicts, gaps
 from perdure.kv.conflicts import WINDOW
 from perdure.kv.rocksdb import RocksDriver
 
@@ -16,6 +16,7 @@ from perdure.kv.rocksdb import RocksDriver
 @pytest.fixture(autouse=True)
 def remember_every_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gaps, "_SLOW", -1.0)
+    monkeypatch.setattr(conflicts, "_TRIM_AT_LEAST", 1)
 
 
 @pytest.mark.parametrize("seed", range(6))
