@@ -7,9 +7,6 @@ ARGS   ?=
 
 # Folders that hold our Python; those that do not exist yet are left out.
 CODE   := $(wildcard src tests examples benchmarks)
-TYPED  := $(wildcard src tests)
-# Scripts are checked file by file: they are programs, not one package.
-DEMOS  := $(wildcard examples/*.py)
 
 .PHONY: all .venv check format test soak demo bench clean
 
@@ -25,9 +22,7 @@ $(STAMP): pyproject.toml
 check: $(STAMP)
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
-	$(BIN)/mypy $(TYPED)
-	$(if $(DEMOS),$(BIN)/mypy $(DEMOS))
-	$(if $(wildcard benchmarks),$(BIN)/mypy benchmarks)
+	$(BIN)/mypy $(CODE)
 	$(BIN)/lint-imports
 
 format: $(STAMP)
