@@ -13,7 +13,7 @@ import asyncio
 import gc
 import multiprocessing
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from perdure import Engine, EngineOptions, Workflow
 __all__ = ["measure"]
 
 _DISPATCHERS = 50
+_WARM_UP = 10
 _SETTLE_SECONDS = 6.0
 """The store remembers recent writes for five seconds to find conflicts: that is no leak."""
 
@@ -76,19 +77,19 @@ _INSTRUMENTS = {"python objects": _python_bytes, "resident": _resident_bytes}
 
 
 async def _growth(kind: str, used: Callable[[], int], workflows: int, url: str) -> int:
-    options = EngineOptions(linger=0.0, max_running=workflows + 10, shed_load=False)
+    options = EngineOptions(linger=0.0, max_running=workflows + 2 * _WARM_UP, shed_load=False)
     async with Engine(url, workflows=[hold, hibernate], options=options) as engine:
         definition = hold if kind == "running" else hibernate
-        await _start(engine, hibernate, 10)
-        await until_asleep(engine, 10)
+        await _start(engine, hibernate, range(_WARM_UP))
+        await until_asleep(engine, _WARM_UP)
         before = await _settled(used)
-        await _start(engine, definition, workflows)
+        await _start(engine, definition, range(_WARM_UP, _WARM_UP + workflows))
         if kind == "running":
             await activity_gate.reached(workflows)
         else:
-            await until_asleep(engine, workflows + 10)
+            await until_asleep(engine, workflows + _WARM_UP)
         await asyncio.sleep(_SETTLE_SECONDS)
-        await _start(engine, hibernate, 1)
+        await _start(engine, hibernate, [-1])
         after = await _settled(used)
         grown = after - before
         if kind == "running":
@@ -102,8 +103,8 @@ async def _settled(used: Callable[[], int]) -> int:
     return used()
 
 
-async def _start(engine: Engine, definition: Workflow[int, int], workflows: int) -> None:
-    numbers = iter(range(workflows))
+async def _start(engine: Engine, definition: Workflow[int, int], inputs: Iterable[int]) -> None:
+    numbers = iter(inputs)
 
     async def dispatcher() -> None:
         for number in numbers:

@@ -4,8 +4,7 @@ DBOS gets a virtual environment of its own in the cache folder, so that its depe
 ours, and one fresh process and database per cell. It is measured twice: with the settings it comes
 with, and with the two that made it faster when we searched in its favour (SQLite's write-ahead log,
 still syncing every commit, and one executor thread instead of as many as there are calls: SQLite
-has one writer, so more threads only wait for its lock). Ratios are taken
-against the better of the two.
+has one writer, so more threads only wait for its lock). Ratios are taken against the better one.
 """
 
 from __future__ import annotations
