@@ -3,8 +3,8 @@
 Iteration i of a loop at L runs in a branch at L with the coordinate (i + 1,). Once the loop's event
 says that replay begins with a later iteration, nobody needs that branch but people.
 
-A portion ends between two events: a large event is a head row and chunk rows, and half of it in either
-place could not be read.
+A portion ends between two events: a large event is a head row and chunk rows, and half of it in
+either place could not be read.
 """
 
 from __future__ import annotations

@@ -141,7 +141,8 @@ async def wake(tx: Transaction, keys: Keys, workflow_id: Id, now: int) -> str | 
     """Wake a sleeping workflow. Harmless: it replays and goes back to sleep if it has to.
 
     Returns the name to announce, None if it was about to wake. Raises `WorkflowNotFound`,
-    `WorkflowFinished` (a dead one is woken with `revive`), `WorkflowBusy` if it runs or is silenced.
+    `WorkflowFinished` (a dead one is woken with `revive`), `WorkflowBusy` if it runs or is
+    silenced.
     """
     row, status = await _open_status(tx, keys, workflow_id)
     if status.phase is Phase.RUNNING:

@@ -57,7 +57,7 @@ class Dispatched(msgspec.Struct, frozen=True, gc=False):
     created: bool
 
 
-@transactional
+@transactional(idempotent=True)
 async def dispatch(tx: Transaction, keys: Keys, request: Dispatch, now: int) -> Dispatched:
     """Start a workflow, or find the one that `unique` or the id stands for.
 
@@ -67,7 +67,7 @@ async def dispatch(tx: Transaction, keys: Keys, request: Dispatch, now: int) -> 
     return await _dispatch(tx, keys, request, now)
 
 
-@transactional
+@transactional(idempotent=True)
 async def dispatch_child(
     tx: Transaction,
     keys: Keys,

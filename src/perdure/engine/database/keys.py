@@ -1,8 +1,8 @@
 """Where everything of the engine lies in the store.
 
-Owns the shape of every key. Keys are tuples in the store's tuple encoding, but they are put together
-by hand from parts that are packed once: building a key is a few concatenations, because it happens
-several times in every transaction.
+Owns the shape of every key. Keys are tuples in the store's tuple encoding, but they are put
+together by hand from parts that are packed once: building a key is a few concatenations, because it
+happens several times in every transaction.
 
 The rows of one workflow are one region, ordered so that all that a run needs to start (record,
 status, input, state, cancel request, active history) is one contiguous range, and what only

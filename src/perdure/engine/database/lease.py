@@ -209,7 +209,7 @@ async def release_held(
     return found[1].name
 
 
-@transactional
+@transactional(idempotent=True)
 async def release_lost(
     tx: Transaction, keys: Keys, worker: Id, now: int, limit: int
 ) -> tuple[int, set[str]]:

@@ -32,7 +32,7 @@ class Pruned(msgspec.Struct, frozen=True):
     cursor: bytes | None
 
 
-@transactional
+@transactional(idempotent=True)
 async def prune(
     tx: Transaction,
     keys: Keys,

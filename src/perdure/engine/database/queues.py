@@ -4,8 +4,8 @@ A queue is ordered by commit: its keys carry version stamps, so no clock of a pu
 what comes first. A stamp is given at commit, hence a signal that commits later is always behind
 those that a reader has seen.
 
-Small bodies lie in the queue; larger ones in a row of their own, so that reading the first n rows of a
-queue is bounded and gives exactly n signals.
+Small bodies lie in the queue; larger ones in a row of their own, so that reading the first n rows
+of a queue is bounded and gives exactly n signals.
 """
 
 from __future__ import annotations

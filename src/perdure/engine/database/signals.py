@@ -1,8 +1,8 @@
 """Sending signals to workflows, and receiving them in a run.
 
-A publisher reads the target's status serializably. If the target sleeps and waits for this signal, it
-gets an immediate wake in the same transaction; if it runs, the publisher leaves its status alone,
-and the transaction that puts it to sleep finds the signal (see `finish`).
+A publisher reads the target's status serializably. If the target sleeps and waits for this signal,
+it gets an immediate wake in the same transaction; if it runs, the publisher leaves its status
+alone, and the transaction that puts it to sleep finds the signal (see `finish`).
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 
-@transactional
+@transactional(idempotent=True)
 async def write_event(
     tx: Transaction,
     lease: Lease,
@@ -69,7 +69,7 @@ async def write_event(
         await replace_value(tx, lease.state_key, state)
 
 
-@transactional
+@transactional(idempotent=True)
 async def update_event(tx: Transaction, lease: Lease, key: bytes, event: Event) -> None:
     """Replace the event at `key`. Raises `LeaseLost`, and `EventMissing` if there is none."""
     await fence(tx, lease)
@@ -120,7 +120,7 @@ async def commit_loop(
         more = await compact_loop(source, keys, lease, loop_key, finished_before, retention)
 
 
-@transactional
+@transactional(idempotent=True)
 async def _commit_loop(
     tx: Transaction,
     keys: Keys,
@@ -143,7 +143,7 @@ async def _commit_loop(
     return await compact(tx, keys, lease, loop_key, finished_before, retention, spent)
 
 
-@transactional
+@transactional(idempotent=True)
 async def compact_loop(
     tx: Transaction,
     keys: Keys,
@@ -160,7 +160,7 @@ async def compact_loop(
     return await compact(tx, keys, lease, loop_key, finished_before, retention, 0)
 
 
-@transactional
+@transactional(idempotent=True)
 async def child_result(
     tx: Transaction,
     keys: Keys,

@@ -28,6 +28,7 @@ __all__ = [
     "TAG_VALUE_BYTES",
     "canonical_tags",
     "index_tags",
+    "same_tag",
     "set_tags",
 ]
 
@@ -88,7 +89,7 @@ def index_tags(
             tx.set(keys.tagged(name, key, value, open=new_open) + workflow_id, b"")
 
 
-@transactional
+@transactional(idempotent=True)
 async def set_tags(
     tx: Transaction,
     keys: Keys,
@@ -109,8 +110,12 @@ async def set_tags(
     _, status = await existing_status(tx, keys, workflow_id)
     record = await read_record(tx, keys, workflow_id)
     is_open = not status.phase.closed
-    old = {name: value for name, value in record.tags.items() if not _same(canonical, name, value)}
-    new = {name: value for name, value in canonical.items() if not _same(record.tags, name, value)}
+    old = {
+        name: value for name, value in record.tags.items() if not same_tag(canonical, name, value)
+    }
+    new = {
+        name: value for name, value in canonical.items() if not same_tag(record.tags, name, value)
+    }
     index_tags(tx, keys, workflow_id, record.name, old, old_open=is_open, new_open=None)
     index_tags(tx, keys, workflow_id, record.name, new, old_open=None, new_open=is_open)
     await write_record(tx, keys, workflow_id, msgspec.structs.replace(record, tags=canonical))
@@ -118,6 +123,6 @@ async def set_tags(
         write_value(tx, lease.history_key + key, encode_event(event), fresh=True)
 
 
-def _same(tags: Tags, name: str, value: str | int | bool) -> bool:
+def same_tag(tags: Tags, name: str, value: str | int | bool) -> bool:
     """Whether the tag has this very value: 1 and True are equal to Python and different here."""
     return name in tags and type(tags[name]) is type(value) and tags[name] == value
