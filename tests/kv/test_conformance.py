@@ -385,16 +385,37 @@ class StoreMachine(RuleBasedStateMachine):
         assert rows == sorted(self.model.rows.items())
 
 
-def test_random_calls_answer_like_the_model(kind: StoreKind, tmp_path: Path) -> None:
+def check_random_calls(kind: StoreKind, folder: Path, examples: int) -> None:
     clock = VirtualClock()
     with asyncio.Runner() as runner:
-        store = runner.run(Store.open(kind, tmp_path, clock=clock))
+        store = runner.run(Store.open(kind, folder, clock=clock))
 
         class BoundMachine(StoreMachine):
             def __init__(self) -> None:
                 super().__init__(runner, store, clock)
 
         run_state_machine_as_test(
-            BoundMachine, settings=settings(max_examples=150, stateful_step_count=50, deadline=None)
+            BoundMachine,
+            settings=settings(max_examples=examples, stateful_step_count=50, deadline=None),
         )
         runner.run(store.close())
+
+
+def test_random_calls_answer_like_the_model(kind: StoreKind, tmp_path: Path) -> None:
+    check_random_calls(kind, tmp_path, examples=100)
+
+
+def test_short_cuts_through_deleted_keys_change_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every gap is remembered, not only those that were slow to cross."""
+    monkeypatch.setattr("perdure.kv.gaps._SLOW", -1.0)
+    check_random_calls("rocksdb", tmp_path, examples=100)
+
+
+@pytest.mark.soak
+def test_many_random_calls_answer_like_the_model(
+    kind: StoreKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perdure.kv.gaps._SLOW", -1.0)
+    check_random_calls(kind, tmp_path, examples=1500)
