@@ -66,7 +66,11 @@ class _Listening(Step[Any]):
         return bodies[0] if self.limit is None else bodies
 
     async def _take(
-        self, key: bytes, *, sleep: tuple[bytes, SleepEvent] | None = None
+        self,
+        key: bytes,
+        *,
+        sleep: tuple[bytes, SleepEvent] | None = None,
+        sleep_is_new: bool = False,
     ) -> SignalsEvent | None:
         """Take what is there and record it at `key`; None when nothing is there."""
         run = self.branch.run
@@ -90,6 +94,7 @@ class _Listening(Step[Any]):
                 make_event,
                 sleep_key=None if sleep is None else sleep[0],
                 sleep_event=None if sleep is None else sleep[1],
+                sleep_is_new=sleep_is_new,
             )
         )
         for signal in taken:
@@ -186,6 +191,7 @@ class BoundedListenStep(_Listening):
             taken = await self._take(
                 branch.inner_key(coordinate),
                 sleep=(key, self._ended(event, SleepState.INTERRUPTED)),
+                sleep_is_new=not recorded,
             )
             if taken is not None:
                 return self._decode(taken)

@@ -114,12 +114,15 @@ async def take_signals(
     make_event: Callable[[list[PendingSignal]], SignalsEvent],
     sleep_key: bytes | None = None,
     sleep_event: SleepEvent | None = None,
+    *,
+    sleep_is_new: bool = False,
 ) -> list[PendingSignal]:
     """Receive up to `limit` signals of these names, in commit order across the names.
 
     The signals leave their queues, the event made of them is written at `key`, and the event of
     the bound of the wait at `sleep_key` becomes `sleep_event` (in the state INTERRUPTED), in one
-    transaction. Nothing is written if nothing is there: the result is empty then.
+    transaction. `sleep_is_new` says that the wait has no event yet: its signals were there before it.
+    Nothing is written if nothing is there: the result is empty then.
 
     Raises `LeaseLost`, `EventMissing` if nothing is stored at `sleep_key`, `CorruptRecord`.
     """
@@ -136,7 +139,10 @@ async def take_signals(
     if taken:
         put_event(tx, lease, key, make_event(taken))
         if sleep_key is not None and sleep_event is not None:
-            await rewrite_event(tx, lease, sleep_key, sleep_event)
+            if sleep_is_new:
+                put_event(tx, lease, sleep_key, sleep_event)
+            else:
+                await rewrite_event(tx, lease, sleep_key, sleep_event)
     return taken
 
 
