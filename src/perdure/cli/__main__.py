@@ -1,0 +1,5 @@
+"""`python -m perdure.cli` is the same as `perdure`."""
+
+from perdure.cli import main
+
+main()

@@ -1,0 +1,139 @@
+"""`perdure run`: an engine's worker as a process.
+
+The first SIGTERM or SIGINT drains: no new work is taken, running steps may finish, the rest goes
+to sleep and is taken up by the next worker. While that lasts, a line every seven seconds says what
+is still running. A second signal ends the process at once, which is safe (every finished step is
+stored) but leaves the leases of the running workflows to expire.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import click
+import structlog
+
+from perdure.cli.exposition import serve_metrics
+from perdure.cli.loading import load_engine
+from perdure.clock import SYSTEM_CLOCK, wait
+
+if TYPE_CHECKING:
+    from perdure.engine.engine import Engine
+
+__all__ = ["run"]
+
+_PROGRESS_SECONDS: Final = 7.0
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+@click.command()
+@click.argument("target", metavar="MODULE:ENGINE")
+@click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve metrics here; 0: any.")
+@click.option("--metrics-address", default="127.0.0.1", show_default=True, metavar="HOST")
+@click.option(
+    "--grace", type=click.FloatRange(min=0), metavar="SECONDS",
+    help="How long running steps may take to finish.  [default: the engine's own]",
+)  # fmt: skip
+@click.option("--verbose", "-v", is_flag=True, help="Log more.")
+def run(
+    *,
+    target: str,
+    metrics_port: int | None,
+    metrics_address: str,
+    grace: float | None,
+    verbose: bool,
+) -> None:
+    """Run the worker of an engine until SIGTERM or SIGINT.
+
+    MODULE:ENGINE names an Engine, or a function that makes one, in a module that can be imported
+    from the current folder.
+    """
+    _configure_logs(verbose=verbose)
+    engine = load_engine(target)
+    if metrics_port is None:
+        asyncio.run(_work(engine, grace, None))
+        return
+    try:
+        serving = serve_metrics(engine.metrics.registry, metrics_port, metrics_address)
+        with serving as port:
+            asyncio.run(_work(engine, grace, f"http://{metrics_address}:{port}/metrics"))
+    except OSError as error:
+        raise click.ClickException(
+            f"cannot serve metrics on port {metrics_port}: {error}"
+        ) from error
+
+
+def _configure_logs(*, verbose: bool) -> None:
+    """Readable lines on standard error, unless the application's module decides otherwise."""
+    level = logging.DEBUG if verbose else logging.INFO
+    logging.basicConfig(level=level, stream=sys.stderr, format="%(levelname)s %(message)s")
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="%Y-%m-%d %H:%M:%S", utc=False),
+            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+
+
+async def _work(engine: Engine, grace: float | None, metrics_url: str | None) -> None:
+    stop: asyncio.Future[signal.Signals] = asyncio.get_running_loop().create_future()
+    with _stop_signals(stop):
+        await engine.start()
+        names = ", ".join(sorted(engine.registry.names)) or "none"
+        _say(f"running; workflows: {names}")
+        if metrics_url is not None:
+            _say(f"metrics: {metrics_url}")
+        received = await stop
+        _say(f"{received.name}: draining; send it again to end at once")
+        await _drain(engine, grace)
+        _say("stopped")
+
+
+async def _drain(engine: Engine, grace: float | None) -> None:
+    shutdown = asyncio.ensure_future(engine.shutdown(grace))
+    while not await wait(SYSTEM_CLOCK, shutdown, timeout=_PROGRESS_SECONDS):
+        _say(f"still running: {_running(engine.metrics.in_memory)}")
+    await shutdown
+
+
+def _running(in_memory: dict[str, int]) -> str:
+    counts = [f"{count} {name}" for name, count in sorted(in_memory.items()) if count]
+    return ", ".join(counts) or "nothing; closing the store"
+
+
+@contextmanager
+def _stop_signals(stop: asyncio.Future[signal.Signals]) -> Iterator[None]:
+    """While the block runs, the first stop signal completes `stop`, the next ends the process."""
+    loop = asyncio.get_running_loop()
+
+    def received(number: signal.Signals) -> None:
+        if not stop.done():
+            stop.set_result(number)
+            return
+        _say(f"{number.name} again: ending at once")
+        sys.stderr.flush()
+        # Not sys.exit: threads of activities would keep the process alive.
+        os._exit(128 + number)
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, received, number)
+    try:
+        yield
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+
+
+def _say(text: str) -> None:
+    click.echo(f"perdure: {text}", err=True)
