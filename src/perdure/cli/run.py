@@ -1,8 +1,8 @@
 """`perdure run`: an engine's worker as a process.
 
 The first SIGTERM or SIGINT drains: no new work is taken, running steps may finish, the rest goes
-to sleep and is taken up by the next worker. While that lasts, a line every seven seconds says what
-is still running. A second signal ends the process at once, which is safe (every finished step is
+to sleep and is taken up by the next worker. While that lasts, the worker logs every seven seconds
+what it still runs. A second signal ends the process at once, which is safe (every finished step is
 stored) but leaves the leases of the running workflows to expire.
 """
 
@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING, Final
 import click
 import structlog
 
+from perdure.cli.exits import failed
 from perdure.cli.exposition import serve_metrics
 from perdure.cli.loading import load_engine
-from perdure.clock import SYSTEM_CLOCK, wait
+from perdure.errors import PerdureError
 
 if TYPE_CHECKING:
     from perdure.engine.engine import Engine
 
 __all__ = ["run"]
 
-_PROGRESS_SECONDS: Final = 7.0
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -57,17 +57,10 @@ def run(
     """
     _configure_logs(verbose=verbose)
     engine = load_engine(target)
-    if metrics_port is None:
-        asyncio.run(_work(engine, grace, None))
-        return
     try:
-        serving = serve_metrics(engine.metrics.registry, metrics_port, metrics_address)
-        with serving as port:
-            asyncio.run(_work(engine, grace, f"http://{metrics_address}:{port}/metrics"))
-    except OSError as error:
-        raise click.ClickException(
-            f"cannot serve metrics on port {metrics_port}: {error}"
-        ) from error
+        asyncio.run(_work(engine, grace, metrics_port, metrics_address))
+    except PerdureError as error:
+        raise failed(error, as_json=False) from error
 
 
 def _configure_logs(*, verbose: bool) -> None:
@@ -86,30 +79,29 @@ def _configure_logs(*, verbose: bool) -> None:
     )
 
 
-async def _work(engine: Engine, grace: float | None, metrics_url: str | None) -> None:
+async def _work(engine: Engine, grace: float | None, port: int | None, address: str) -> None:
     stop: asyncio.Future[signal.Signals] = asyncio.get_running_loop().create_future()
     with _stop_signals(stop):
         await engine.start()
-        names = ", ".join(sorted(engine.registry.names)) or "none"
-        _say(f"running; workflows: {names}")
-        if metrics_url is not None:
-            _say(f"metrics: {metrics_url}")
-        received = await stop
-        _say(f"{received.name}: draining; send it again to end at once")
-        await _drain(engine, grace)
+        try:
+            with _metrics(engine, port, address):
+                names = ", ".join(sorted(engine.registry.names)) or "none"
+                _say(f"running; workflows: {names}")
+                received = await stop
+                _say(f"{received.name}: draining; send it again to end at once")
+        finally:
+            await engine.shutdown(grace)
         _say("stopped")
 
 
-async def _drain(engine: Engine, grace: float | None) -> None:
-    shutdown = asyncio.ensure_future(engine.shutdown(grace))
-    while not await wait(SYSTEM_CLOCK, shutdown, timeout=_PROGRESS_SECONDS):
-        _say(f"still running: {_running(engine.metrics.in_memory)}")
-    await shutdown
-
-
-def _running(in_memory: dict[str, int]) -> str:
-    counts = [f"{count} {name}" for name, count in sorted(in_memory.items()) if count]
-    return ", ".join(counts) or "nothing; closing the store"
+@contextmanager
+def _metrics(engine: Engine, port: int | None, address: str) -> Iterator[None]:
+    if port is None:
+        yield
+        return
+    with serve_metrics(engine.metrics.registry, port, address) as real_port:
+        _say(f"metrics: http://{address}:{real_port}/metrics")
+        yield
 
 
 @contextmanager

@@ -157,7 +157,7 @@ class Worker:
             if not done:
                 self._services.log.info(
                     "shutting down: waiting for running steps",
-                    runs=len(self._tasks),
+                    runs={name: n for name, n in self._services.metrics.in_memory.items() if n},
                     seconds_left=round(left),
                 )
 
