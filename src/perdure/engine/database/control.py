@@ -57,7 +57,7 @@ class CancelRequested(msgspec.Struct, frozen=True):
 
 
 class Terminated(msgspec.Struct, frozen=True):
-    """The workflow is closed. `worker` ran it and may want to hear of it; `woken` as in `Closed`."""
+    """The workflow is closed. `worker` ran it and may want to know; `woken` as in `Closed`."""
 
     worker: Id | None
     woken: set[str]

@@ -136,7 +136,7 @@ async def cancelled(
     failure: Failure | None,
     now: int,
 ) -> Closed:
-    """The workflow ended because it was cancelled, with or without an output. Raises `LeaseLost`."""
+    """The workflow ended because it was cancelled, with an output or not. Raises `LeaseLost`."""
     return await _close_run(tx, keys, lease, Phase.CANCELLED, now, output, failure)
 
 

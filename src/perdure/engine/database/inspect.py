@@ -146,7 +146,7 @@ class Values(msgspec.Struct, frozen=True):
 
 
 class _Position(msgspec.Struct, array_like=True):
-    """Where a list goes on: behind the workflow with this time (or place of its tag list) and id."""
+    """Where a list goes on: behind the workflow with this time (or group of tag lists) and id."""
 
     at: int
     id: bytes

@@ -26,7 +26,7 @@ __all__ = ["Pruned", "prune", "remove"]
 
 
 class Pruned(msgspec.Struct, frozen=True):
-    """`count` workflows were pruned. `cursor` continues where this call stopped; None at the end."""
+    """`count` workflows were pruned. `cursor` continues where this stopped; None at the end."""
 
     count: int
     cursor: bytes | None
