@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -80,6 +81,7 @@ class Client:
                 workflow.input_codec.encode(input),
                 workflow.stored_prune,
             )
+        slot = None if services.worker is None else services.worker.reserve(name)
         request = Dispatch(
             id=id or services.new_id(),
             name=name,
@@ -88,10 +90,13 @@ class Client:
             ray_id=ray_id or services.new_id(),
             unique=unique,
             prune=prune,
+            worker=None if slot is None else slot.worker_id,
         )
-        outcome = await dispatch(services.database, services.keys, request, services.clock.now())
-        if outcome.created:
-            services.doorbell.ring(name)
+        with slot or nullcontext():
+            outcome = await dispatch(
+                services.database, services.keys, request, services.clock.now()
+            )
+            services.announce_new(name, outcome, slot)
         services.metrics.dispatched(name, services.clock.monotonic() - started)
         return Handle(services, outcome.id, None if isinstance(workflow, str) else workflow)
 

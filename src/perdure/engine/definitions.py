@@ -248,7 +248,7 @@ def signal(cls: C, /) -> C: ...
 @overload
 def signal(*, name: str) -> Callable[[C], C]: ...
 def signal(cls: C | None = None, /, *, name: str | None = None) -> C | Callable[[C], C]:
-    """Make a class a signal type; its name is the class name in snake case unless `name` is given."""
+    """Make a class a signal type, named like the class in snake case unless `name` is given."""
 
     def mark(target: C) -> C:
         setattr(target, _SIGNAL_MARK, Signal(name or _snake(target.__name__), target))
@@ -262,7 +262,7 @@ def message(cls: C, /) -> C: ...
 @overload
 def message(*, name: str) -> Callable[[C], C]: ...
 def message(cls: C | None = None, /, *, name: str | None = None) -> C | Callable[[C], C]:
-    """Make a class a message type; its name is the class name in snake case unless `name` is given."""
+    """Make a class a message type, named like the class in snake case unless `name` is given."""
 
     def mark(target: C) -> C:
         setattr(target, _MESSAGE_MARK, Message(name or _snake(target.__name__), target))

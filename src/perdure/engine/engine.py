@@ -104,8 +104,10 @@ class Engine:
             self._server = AdminServer(self._admin, database.path)
             await self._server.start()
         if self._wants_worker and self.registry.names:
-            self._worker = Worker(services, self.registry)
-            await self._worker.start()
+            self._worker = services.worker = Worker(services, self.registry)
+            # A store in a folder has one owner, and that is the engine that opened it.
+            owns_it = not isinstance(store, Database) and database.path is not None
+            await self._worker.start(alone=owns_it)
 
     def _make_services(self, database: Database) -> Services:
         pubsub = self._pubsub

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from perdure.clock import wait
 from perdure.codec import codec_for, decode
 from perdure.engine import subjects
+from perdure.engine.context.pulse import Pulse
 from perdure.engine.database.control import request_cancel, terminate
 from perdure.engine.database.inspect import Description, describe
 from perdure.engine.database.records import Phase
@@ -57,33 +57,25 @@ class Handle(Generic[O]):
         services = self._services
         bound = None if timeout is None else seconds(timeout, "timeout")
         end = None if bound is None else services.clock.monotonic() + bound
-        bell = asyncio.Event()
+        pulse = Pulse()
         subscription = services.pubsub.subscribe(
-            subjects.closed(self.id), lambda _payload: bell.set()
+            subjects.closed(self.id), lambda _payload: pulse.beat()
         )
         try:
             while True:
-                bell.clear()
+                beat = pulse.next()
                 found = await outcome(services.database, services.keys, self.id)
                 if found is not None:
                     return self._output(found)
-                if end is not None and services.clock.monotonic() >= end:
-                    raise ResultTimeout(self.id, bound or 0.0)
-                await self._wait(bell, end)
+                pause = services.options.poll_interval
+                if end is not None:
+                    left = end - services.clock.monotonic()
+                    if left <= 0:
+                        raise ResultTimeout(self.id, bound or 0.0)
+                    pause = min(pause, left)
+                await wait(services.clock, beat, timeout=pause)
         finally:
             subscription.close()
-
-    async def _wait(self, bell: asyncio.Event, end: float | None) -> None:
-        """Wait until told to look again, at most for one poll interval."""
-        services = self._services
-        pause = services.options.poll_interval
-        if end is not None:
-            pause = min(pause, end - services.clock.monotonic())
-        ringing = asyncio.ensure_future(bell.wait())
-        try:
-            await wait(services.clock, ringing, timeout=pause)
-        finally:
-            ringing.cancel()
 
     def _output(self, found: Outcome) -> O:
         failure = found.failure
@@ -143,7 +135,7 @@ class Handle(Generic[O]):
         """Return what is known about the workflow. Raises `WorkflowNotFound`."""
         services = self._services
         found = await describe(services.database, services.keys, [self.id])
-        if not found:
+        if not found or found[0] is None:
             raise WorkflowNotFound(self.id)
         return found[0]
 

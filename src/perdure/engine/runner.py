@@ -24,7 +24,7 @@ from perdure.engine.database.finish import (
 )
 from perdure.engine.database.lease import Lease, release
 from perdure.engine.database.load import Loaded, load
-from perdure.engine.database.records import WakeConditions
+from perdure.engine.database.records import WakeConditions, WorkflowRecord
 from perdure.engine.errors import (
     Cancelled,
     CorruptHistory,
@@ -33,6 +33,7 @@ from perdure.engine.errors import (
     WorkflowNotFound,
 )
 from perdure.engine.history.failure import Failure
+from perdure.engine.history.history import History
 from perdure.engine.suspension import RunAborted, Suspend
 from perdure.errors import WorldError
 
@@ -63,10 +64,15 @@ class Runner:
         self._registry = registry
         self._slept_until = slept_until
 
-    async def run(self, lease: Lease, started: Callable[[Run], None]) -> None:
-        """Run one leased workflow until it leaves memory. `started` gets the loaded run."""
+    async def run(
+        self, lease: Lease, record: WorkflowRecord | None, started: Callable[[Run], None]
+    ) -> None:
+        """Run one leased workflow until it leaves memory. `started` gets the loaded run.
+
+        `record` is given for a workflow that was created just now: there is nothing to load.
+        """
         try:
-            run = await self._load(lease)
+            run = await self._load(lease) if record is None else self._new_run(lease, record)
             if run is None:
                 return
             started(run)
@@ -92,8 +98,14 @@ class Runner:
         except (CorruptHistory, CorruptRecord) as error:
             await self._quarantine(lease, error)
             return None
+        return self._make_run(lease, loaded)
+
+    def _new_run(self, lease: Lease, record: WorkflowRecord) -> Run:
+        return self._make_run(lease, Loaded(record, None, History(), None, None))
+
+    def _make_run(self, lease: Lease, loaded: Loaded) -> Run:
         return Run(
-            services,
+            self._services,
             self._registry.get(lease.name),
             lease,
             loaded.record,

@@ -12,6 +12,7 @@ from structlog.typing import FilteringBoundLogger
 
 from perdure.clock import Clock
 from perdure.engine import subjects
+from perdure.engine.database.dispatch import Dispatched
 from perdure.engine.database.keys import Keys
 from perdure.engine.metrics import EngineMetrics
 from perdure.engine.options import EngineOptions
@@ -23,6 +24,7 @@ from perdure.pubsub import Doorbell, PubSub
 if TYPE_CHECKING:
     from perdure.engine.client import Client
     from perdure.engine.executors import Executors
+    from perdure.engine.worker import Slot, Worker
 
 __all__ = ["Services"]
 
@@ -44,6 +46,7 @@ class Services:
     random_bytes: Callable[[int], bytes]
     executors: Executors
     client: Client = field(init=False)
+    worker: Worker | None = None
     thread: int = field(default_factory=threading.get_ident)
 
     def new_id(self) -> Id:
@@ -57,6 +60,13 @@ class Services:
         self.doorbell.ring(*woken)
         if worker is not None:
             self.pubsub.publish(subjects.worker(worker), bytes(workflow_id))
+
+    def announce_new(self, name: str, outcome: Dispatched, slot: Slot | None) -> None:
+        """Start a workflow that was created for a slot of our own worker, or tell the workers."""
+        if slot is not None and outcome.taken is not None:
+            slot.start(*outcome.taken)
+        elif outcome.created:
+            self.doorbell.ring(name)
 
     def announce_end(self, workflow_id: Id, woken: Iterable[str]) -> None:
         """Tell those who wait for a result, and the workers of parents that were woken."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from perdure.clock import wait
 from perdure.engine import subjects
@@ -29,6 +29,7 @@ from perdure.engine.database.lease import (
 )
 from perdure.engine.database.load import read_cancel
 from perdure.engine.database.prune import prune
+from perdure.engine.database.records import WorkflowRecord
 from perdure.engine.errors import LeaseLost
 from perdure.engine.runner import Runner
 from perdure.engine.suspension import RunAborted
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from perdure.engine.registry import Registry
     from perdure.engine.services import Services
 
-__all__ = ["Worker"]
+__all__ = ["Slot", "Worker"]
 
 _LOST_BATCH = 200
 _UPCOMING_LIMIT = 2_000
@@ -76,6 +77,9 @@ class Worker:
         self._listener = services.doorbell.listen(*registry.names)
         self._dirty: set[str] = set(registry.names)
         self._stopping = False
+        self.reserved = 0
+        """How many places are kept for workflows whose dispatch is under way."""
+        self._strays: set[Id] = set()
         self._loops: list[asyncio.Task[None]] = []
         self._next_poll = 0.0
         self._cpu = CpuMeter(services.clock)
@@ -102,8 +106,14 @@ class Worker:
 
     # -- life
 
-    async def start(self) -> None:
-        """Join the fleet and begin to pull. The doorbell was subscribed before (no lost ring)."""
+    async def start(self, *, alone: bool = False) -> None:
+        """Join the fleet and begin to pull. The doorbell was subscribed before (no lost ring).
+
+        `alone` says that nobody else can have the store open. Then all other members are dead, and
+        what they held goes on at once instead of after `lost_after`.
+        """
+        if alone:
+            await self._succeed()
         await self._fleet.join()
         self._loops = [
             asyncio.create_task(self._pull_loop(), name="perdure-pull"),
@@ -206,7 +216,7 @@ class Worker:
                 ringing.cancel()
 
     async def _pull_once(self) -> float:
-        """Look at every name that may have work; return for how many seconds there is no need to."""
+        """Look at every name that may have work; return the seconds until the next look."""
         services = self._services
         clock = services.clock
         rung = self._listener.take()
@@ -273,7 +283,7 @@ class Worker:
             leases = await take(services.database, services.keys, batch, self.id, now)
             services.metrics.pulled(len(leases), services.clock.monotonic() - began, 0.0)
             for lease in leases:
-                self._start(lease)
+                self.begin(lease)
             started += len(leases)
         if len(wakes) < limit and len(chosen) == len(wakes):
             self._dirty.discard(name)
@@ -282,33 +292,51 @@ class Worker:
     def _choose(self, wakes: list[Wake], now: int) -> list[Wake]:
         """Leave out what other workers should take, and some of the rest under high load."""
         members = self._fleet.members
-        if len(members) < 2:
+        if members == (self._fleet.own,):
             return wakes
         assignment = Assignment(members, self._fleet.own, version_pin=self._fleet.version_pin)
         chosen = [w for w in wakes if assignment.takes(w.name, w.workflow_id, w.ts, now)]
-        if not self._services.options.shed_load:
+        if not self._services.options.shed_load or len(members) < 2:
             return chosen
         cpu = self._cpu.usage()
         self._services.metrics.load_sampled(cpu, cpu, self._curve.ratio(cpu))
         random = self._services.random
         return [wake for wake in chosen if self._curve.keeps(cpu, random.random())]
 
-    def _start(self, lease: Lease) -> None:
+    # -- starting at once what is dispatched here
+
+    def reserve(self, name: str) -> Slot | None:
+        """Keep a place for a workflow that is about to be dispatched from this process.
+
+        It is then born leased to this worker: nobody has to find it. None when it should go
+        through the wake index like all others: the name is not served here, there is no room, or
+        other workers are there to share the load.
+        """
+        if self._stopping or name not in self._registry:
+            return None
+        if len(self._running) + self.reserved >= self._services.options.max_running:
+            return None
+        if self._fleet.members != (self._fleet.own,):
+            return None
+        return Slot(self)
+
+    def begin(self, lease: Lease, record: WorkflowRecord | None = None) -> None:
+        """Run a leased workflow; `record` is given if it was created just now."""
         workflow_id = lease.workflow_id
         self._running[workflow_id] = None
         self._services.metrics.workflow_in_memory(lease.name, 1)
-        task = asyncio.create_task(self._run(lease))
+        task = asyncio.create_task(self._run(lease, record))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _run(self, lease: Lease) -> None:
+    async def _run(self, lease: Lease, record: WorkflowRecord | None) -> None:
         def started(run: Run) -> None:
             self._running[lease.workflow_id] = run
             if self._stopping:
                 run.stop()
 
         try:
-            await self._runner.run(lease, started)
+            await self._runner.run(lease, record, started)
         except asyncio.CancelledError:
             raise
         except Exception as error:
@@ -375,6 +403,15 @@ class Worker:
             await self._fleet.forget(lost)
             self._services.log.warning("a worker was lost", worker=str(lost), workflows=count)
 
+    async def _succeed(self) -> None:
+        """Give back what the former owners of this store held when they died."""
+        for dead in await self._fleet.others():
+            count = await self._give_back_all(dead)
+            await self._fleet.forget(dead, surely_dead=True)
+            self._services.log.info(
+                "the store's last worker died", worker=str(dead), workflows=count
+            )
+
     async def _give_back_all(self, worker: Id) -> int:
         services = self._services
         total = 0
@@ -388,12 +425,15 @@ class Worker:
                 return total
 
     async def _reconcile(self) -> None:
-        """Release leases that name this worker but that it does not run."""
+        """Release leases that name this worker but that it does not run.
+
+        Only those seen so twice: a lease may have been committed and not be heard of yet.
+        """
         services = self._services
         before = set(self._running)
-        for workflow_id in await held(services.database, services.keys, self.id):
-            if workflow_id in before or workflow_id in self._running:
-                continue
+        leased = set(await held(services.database, services.keys, self.id))
+        suspects, self._strays = self._strays, leased - before - set(self._running)
+        for workflow_id in sorted(suspects & self._strays):
             name = await release_held(
                 services.database, services.keys, self.id, workflow_id, services.clock.now()
             )
@@ -442,6 +482,27 @@ class Worker:
 
     def _complain(self, event: str, error: Exception) -> None:
         self._services.log.warning(event, error=f"{type(error).__name__}: {error}")
+
+
+class Slot:
+    """A reserved place in a worker; a context manager that gives it back if it was not used."""
+
+    __slots__ = ("_worker", "worker_id")
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self.worker_id = worker.id
+        worker.reserved += 1
+
+    def start(self, lease: Lease, record: WorkflowRecord) -> None:
+        """Run the workflow that was created for this slot."""
+        self._worker.begin(lease, record)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._worker.reserved -= 1
 
 
 def _batches(wakes: list[Wake], size: int) -> Iterable[list[Wake]]:

@@ -46,6 +46,9 @@ T = TypeVar("T")
 
 VERSION_KEY: Final = b"\xff/version"
 _DELETE_ONE_BY_ONE: Final = 256
+_FLUSH_HERE_SECONDS: Final = 0.0005
+"""A flush expected to take less than this is done on the loop's own thread: handing it to another
+thread and hearing of its end costs a good part of that, and a pause this short hurts nobody."""
 
 
 class RocksSnapshot:
@@ -195,6 +198,8 @@ class RocksDriver(_Store):
         self._owner = owner
         self._clock = clock
         self._failure: str | None = None
+        # Smoothed time of one flush; begins high, so that an unknown disk never blocks the loop.
+        self._flush_seconds = 4 * _FLUSH_HERE_SECONDS
 
     @classmethod
     async def open(cls, path: Path, *, clock: Clock = SYSTEM_CLOCK) -> Self:
@@ -239,8 +244,16 @@ class RocksDriver(_Store):
     async def _write(self, write: WriteBatch) -> None:
         self._db.write(write)
         snapshot = self._capture()
-        await _in_thread(self._thread, lambda: self._db.flush_wal(True))
+        if self._flush_seconds < _FLUSH_HERE_SECONDS:
+            self._flush()
+        else:
+            await _in_thread(self._thread, self._flush)
         self._snapshot = snapshot
+
+    def _flush(self) -> None:
+        began = self._clock.monotonic()
+        self._db.flush_wal(True)
+        self._flush_seconds += (self._clock.monotonic() - began - self._flush_seconds) / 4
 
     async def close(self) -> None:
         await super().close()

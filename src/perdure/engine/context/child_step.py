@@ -8,6 +8,7 @@ the child has been pruned since.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from perdure.engine import subjects
@@ -94,15 +95,18 @@ class _Dispatching(Step[O]):
         run = branch.run
         services = run.services
         now = run.now()
+        name = self.workflow.name
+        slot = None if services.worker is None else services.worker.reserve(name)
         request = Dispatch(
             id=services.new_id(),
-            name=self.workflow.name,
+            name=name,
             input=self.argument,
             tags=self.tags,
             ray_id=run.record.ray_id,
             parent=run.lease.workflow_id,
             unique=self.unique,
             prune=self.workflow.stored_prune,
+            worker=None if slot is None else slot.worker_id,
         )
         kept, _ = kept_input(self.argument)
         event = SubWorkflowEvent(
@@ -114,20 +118,20 @@ class _Dispatching(Step[O]):
             tags=self.tags,
             input=kept,
         )
-        outcome = await run.commit(
-            dispatch_child(
-                services.database,
-                services.keys,
-                run.lease,
-                branch.key(match.coordinate),
-                event,
-                request,
-                now,
+        with slot or nullcontext():
+            outcome = await run.commit(
+                dispatch_child(
+                    services.database,
+                    services.keys,
+                    run.lease,
+                    branch.key(match.coordinate),
+                    event,
+                    request,
+                    now,
+                )
             )
-        )
+            services.announce_new(name, outcome, slot)
         branch.pass_over(event)
-        if outcome.created:
-            services.doorbell.ring(request.name)
         services.metrics.dispatched(request.name, (run.now() - now) / 1000, run.lease.name)
         return outcome.id
 

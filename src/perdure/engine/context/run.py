@@ -13,6 +13,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from perdure.clock import wait
+from perdure.engine.context.pulse import Pulse
 from perdure.engine.database.lease import Lease
 from perdure.engine.database.records import CancelRequest, WakeConditions, WorkflowRecord
 from perdure.engine.database.steps import write_event
@@ -29,30 +30,9 @@ if TYPE_CHECKING:
     from perdure.engine.services import Services
     from perdure.pubsub import Subscription
 
-__all__ = ["Pulse", "Run"]
+__all__ = ["Run"]
 
 T = TypeVar("T")
-
-
-class Pulse:
-    """Wakes everything in one run that waits in memory; a beat nobody waits for is forgotten."""
-
-    __slots__ = ("_future",)
-
-    def __init__(self) -> None:
-        self._future: asyncio.Future[None] | None = None
-
-    def beat(self) -> None:
-        """Wake all who wait now."""
-        future, self._future = self._future, None
-        if future is not None and not future.done():
-            future.set_result(None)
-
-    def next(self) -> asyncio.Future[None]:
-        """Return a future that the next beat completes. Take it before checking what it tells."""
-        if self._future is None:
-            self._future = asyncio.get_running_loop().create_future()
-        return self._future
 
 
 class Run:

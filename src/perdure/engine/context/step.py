@@ -8,6 +8,7 @@ them side by side.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Generator
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -74,6 +75,6 @@ class Step(Generic[T_co]):
         branch.cursor.advance(match)
         return match
 
+    @abstractmethod
     async def perform(self, match: Match) -> T_co:
         """Replay the result from `match`, or do the work and record it."""
-        raise TypeError(f"{type(self).__name__} does not say how it is performed")

@@ -68,7 +68,7 @@ Removable = Literal[
 class WorkflowContext:
     """The workflow's side of the engine.
 
-    Steps are durable: `await ctx.activity(...)` runs once and is replayed ever after. Between steps,
+    Steps are durable: `await ctx.activity(...)` runs once and is replayed ever after. Between steps
     code must decide by nothing but its input and what steps returned; for time, randomness and ids
     use `now`, `random` and `uuid`.
     """

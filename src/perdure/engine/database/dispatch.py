@@ -16,7 +16,7 @@ import msgspec
 from perdure.engine.database import gauges
 from perdure.engine.database.find import find
 from perdure.engine.database.keys import Keys, WakeKind
-from perdure.engine.database.lease import Lease, fence
+from perdure.engine.database.lease import Lease, fence, take_new
 from perdure.engine.database.record import add_record
 from perdure.engine.database.records import Phase, Prune, Status, Tags, WorkflowRecord, encode
 from perdure.engine.database.status import read_status
@@ -48,13 +48,19 @@ class Dispatch(msgspec.Struct, frozen=True, gc=False):
     parent: Id | None = None
     unique: bool | str = False
     prune: Prune = Prune.ALL
+    worker: Id | None = None
+    """Who takes the workflow at once, so that it need not be found through the wake index."""
 
 
 class Dispatched(msgspec.Struct, frozen=True, gc=False):
-    """The workflow that was started (`created`), or that was there already."""
+    """The workflow that was started (`created`), or that was there already.
+
+    `taken` is its lease and record if it was created for a worker that takes it at once.
+    """
 
     id: Id
     created: bool
+    taken: tuple[Lease, WorkflowRecord] | None = None
 
 
 @transactional(idempotent=True)
@@ -106,27 +112,27 @@ async def _dispatch(tx: Transaction, keys: Keys, request: Dispatch, now: int) ->
     business_key = unique if isinstance(unique, str) else None
     if business_key is not None:
         tx.set(keys.unique(name, business_key), bytes(workflow_id))
-    add_record(
-        tx,
-        keys,
-        workflow_id,
-        WorkflowRecord(
-            name,
-            now,
-            request.ray_id,
-            tags,
-            request.parent,
-            business_key,
-            request.prune,
-            False,
-            request.input,
-        ),
+    record = WorkflowRecord(
+        name,
+        now,
+        request.ray_id,
+        tags,
+        request.parent,
+        business_key,
+        request.prune,
+        False,
+        request.input,
     )
+    add_record(tx, keys, workflow_id, record)
+    tx.set(keys.listed(name, now, workflow_id, open=True), b"")
+    index_tags(tx, keys, workflow_id, name, tags, old_open=None, new_open=True)
+    if request.worker is not None:
+        lease = take_new(tx, keys, workflow_id, name, request.worker, now)
+        gauges.move(tx, keys, name, None, Phase.RUNNING)
+        return Dispatched(workflow_id, created=True, taken=(lease, record))
     status = Status(Phase.SLEEPING, 0, now, name, immediate_at=now)
     tx.set(keys.status(workflow_id), b"\x00" + encode(status))
     tx.set(keys.wake(name, now, workflow_id, WakeKind.IMMEDIATE), b"")
-    tx.set(keys.listed(name, now, workflow_id, open=True), b"")
-    index_tags(tx, keys, workflow_id, name, tags, old_open=None, new_open=True)
     gauges.move(tx, keys, name, None, Phase.SLEEPING)
     return Dispatched(workflow_id, created=True)
 

@@ -39,6 +39,7 @@ __all__ = [
     "release_held",
     "release_lost",
     "take",
+    "take_new",
     "upcoming",
 ]
 
@@ -163,23 +164,42 @@ def _lease(
     now: int,
 ) -> Lease:
     clear_wakes(tx, keys, workflow_id, status)
-    epoch = status.epoch + 1
-    status_key = keys.status(workflow_id)
     if is_chunked(row):
-        clear_value(tx, status_key)
-    token = b"\x00" + encode(Status(Phase.RUNNING, epoch, now, status.name, worker))
+        clear_value(tx, keys.status(workflow_id))
+    running = Status(Phase.RUNNING, status.epoch + 1, now, status.name, worker)
+    return _write_lease(tx, keys, workflow_id, running, worker, status.deadline)
+
+
+def take_new(
+    tx: Transaction, keys: Keys, workflow_id: Id, name: str, worker: Id, now: int
+) -> Lease:
+    """Lease a workflow in the transaction that creates it."""
+    running = Status(Phase.RUNNING, 1, now, name, worker)
+    return _write_lease(tx, keys, workflow_id, running, worker, None)
+
+
+def _write_lease(
+    tx: Transaction,
+    keys: Keys,
+    workflow_id: Id,
+    running: Status,
+    worker: Id,
+    wake_deadline: int | None,
+) -> Lease:
+    status_key = keys.status(workflow_id)
+    token = b"\x00" + encode(running)
     tx.set(status_key, token)
     tx.set(keys.lease(worker, workflow_id), b"")
     return Lease(
         workflow_id,
-        status.name,
+        running.name,
         worker,
-        epoch,
+        running.epoch,
         status_key,
         token,
         keys.history(workflow_id),
         keys.state(workflow_id),
-        status.deadline,
+        wake_deadline,
     )
 
 

@@ -64,4 +64,6 @@ async def read_outcome(
         output = await read_value(tx, keys.output(workflow_id))
     except CorruptValue as error:
         raise CorruptRecord(workflow_id, "output", str(error)) from error
+    if phase is Phase.COMPLETE:
+        return Outcome(phase, output, None)
     return Outcome(phase, output, await read_failure(tx, keys, workflow_id))
