@@ -313,3 +313,18 @@ async def test_damaged_row_is_named(make: Any, db: Database, space: Subspace) ->
 def test_senseless_settings_are_refused(make: Any, settings: dict[str, float]) -> None:
     with pytest.raises(InvalidSetting):
         make(0, **settings)
+
+
+async def test_a_node_known_to_be_dead_is_forgotten_before_its_time(
+    make: Any, db: Database, space: Subspace, nodes: list[Id]
+) -> None:
+    one, two = make(0), make(1)
+    await two.join()
+    assert await one.others() == [nodes[1]]
+    assert await one.lost() == []
+    assert not await one.forget(nodes[1])
+    assert await one.forget(nodes[1], surely_dead=True)
+    assert await one.others() == []
+    await one.join()
+    assert one.members == (one.own,)
+    assert await one.others() == []

@@ -177,32 +177,41 @@ class Fleet:
         have left or were forgotten, and are returned too.
         """
         own = self.node
-
-        async def body(tx: Transaction) -> list[tuple[bytes, bytes]]:
-            return await tx.get_range(*self._pings.range(), snapshot=True)
-
-        rows = await self._db.run(body, name="fleet_lost")
-        beats: dict[Id, int] = {}
-        for key, value in rows:
-            (node,) = self._pings.unpack(key)
-            assert isinstance(node, Id)
-            beats[node] = _decode(_ping_decoder, key, value).at
-        beats.pop(own, None)
+        beats = await self._beats()
         self._watch.keep_only(beats)
         lost = {node for node, beat in beats.items() if self._watch.is_stale(node, beat)}
         lost.update(node for node in known if node not in beats and node != own)
         return sorted(lost)
 
-    async def forget(self, node: Id) -> bool:
+    async def others(self) -> list[Id]:
+        """Return all other nodes that have joined and not left, alive or not, sorted."""
+        return sorted(await self._beats())
+
+    async def _beats(self) -> dict[Id, int]:
+        """Return the last ping of every other node (epoch ms)."""
+
+        async def body(tx: Transaction) -> list[tuple[bytes, bytes]]:
+            return await tx.get_range(*self._pings.range(), snapshot=True)
+
+        beats: dict[Id, int] = {}
+        for key, value in await self._db.run(body, name="fleet_beats"):
+            (node,) = self._pings.unpack(key)
+            assert isinstance(node, Id)
+            beats[node] = _decode(_ping_decoder, key, value).at
+        beats.pop(self.node, None)
+        return beats
+
+    async def forget(self, node: Id, *, surely_dead: bool = False) -> bool:
         """Delete the rows of a lost node, after taking over what it held.
 
-        Returns False, and deletes nothing, when it has pinged since it was found lost.
+        Returns False, and deletes nothing, when it has pinged since it was found lost. That is not
+        looked at when it is known by other means to be dead.
         """
 
         async def body(tx: Transaction) -> bool:
             key = self._pings.pack((node,))
             value = await tx.get(key)
-            if value is not None:
+            if value is not None and not surely_dead:
                 beat = _decode(_ping_decoder, key, value).at
                 if not self._watch.is_stale(node, beat):
                     return False
