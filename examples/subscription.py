@@ -41,7 +41,7 @@ async def first_release(ctx: WorkflowContext, months: int) -> Account:
         await ctx.sleep(MONTH)
         return Break(account) if account.months == months else None
 
-    return await ctx.loop(month, Account())
+    return await ctx.loop(month, Account(), commit_every=1)
 
 
 @workflow(name="subscription")
@@ -55,7 +55,7 @@ async def second_release(ctx: WorkflowContext, months: int) -> Account:
         await ctx.sleep(MONTH)
         return Break(account) if account.months == months else None
 
-    return await ctx.loop(month, Account())
+    return await ctx.loop(month, Account(), commit_every=1)
 
 
 async def main(url: str) -> Account:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perdure import Engine
-from perdure.engine.admin import HistoryNode, WorkflowHistory
+from perdure.engine.admin.views import HistoryNode, WorkflowHistory
 from stdlib_index.workflows import index_package, read_file
 
 __all__ = ["Witness", "observe", "timeline"]
