@@ -74,7 +74,7 @@ class RetryPolicy:
         return min(base, self.maximum) + rng.random() * self.jitter
 
     def gives_up(self, error: BaseException, attempt: int, elapsed: float) -> bool:
-        """Say whether attempt number `attempt`, ended `elapsed` s after the first began, was the last."""
+        """Say whether attempt number `attempt` was the last; `elapsed` s since the first began."""
         if isinstance(error, self.non_retryable):
             return True
         if self.attempts is not None and attempt >= self.attempts:

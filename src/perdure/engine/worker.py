@@ -22,6 +22,7 @@ from perdure.engine.database.lease import (
     Wake,
     due,
     held,
+    holders,
     release_held,
     release_lost,
     take,
@@ -82,6 +83,7 @@ class Worker:
         self._strays: set[Id] = set()
         self._loops: list[asyncio.Task[None]] = []
         self._next_poll = 0.0
+        self._turn = 0
         self._cpu = CpuMeter(services.clock)
         self._curve = SheddingCurve()
         self._metrics_chore = self._chore("metrics", options.metrics_interval)
@@ -226,22 +228,31 @@ class Worker:
         self._dirty |= self._timers.take_due(clock.now())
         if clock.monotonic() >= self._next_poll:
             await self._poll()
-        free = services.options.max_running - len(self._running)
-        if free > 0:
-            for name in sorted(self._dirty):
-                if free <= 0:
-                    break
-                free -= await self._pull_name(name, free)
-        return self._idle_seconds()
+        started = 0
+        for name in self._dirty_in_turn():
+            free = services.options.max_running - len(self._running)
+            if free <= 0:
+                break
+            started += await self._pull_name(name, free)
+        return self._idle_seconds(progress=started > 0)
 
-    def _idle_seconds(self) -> float:
+    def _dirty_in_turn(self) -> list[str]:
+        """Return the names to look at; each comes first in its turn, so that none starves."""
+        names = sorted(self._dirty)
+        self._turn += 1
+        first = self._turn % len(names) if names else 0
+        return names[first:] + names[:first]
+
+    def _idle_seconds(self, *, progress: bool) -> float:
+        """Return how long to wait. `progress` says that the last look started something."""
         clock = self._services.clock
         pause = self._next_poll - clock.monotonic()
         due_at = self._timers.next()
         if due_at is not None:
             pause = min(pause, (due_at - clock.now()) / 1000)
         if self._dirty and len(self._running) < self._services.options.max_running:
-            pause = min(pause, _SHED_PAUSE_SECONDS)
+            # More is due: go on at once, or soon if what is due is left to others for now.
+            pause = 0.0 if progress else min(pause, _SHED_PAUSE_SECONDS)
         return max(pause, 0.0)
 
     async def _poll(self) -> None:
@@ -258,6 +269,10 @@ class Worker:
             )
             for at in times:
                 self._timers.add(at, name)
+            if len(times) == _UPCOMING_LIMIT:
+                # There is more than was read: look again when the last of these is due.
+                soon = services.clock.monotonic() + max(times[-1] - now, 0) / 1000
+                self._next_poll = min(self._next_poll, soon)
 
     def _slept_until(self, deadline: int, name: str) -> None:
         horizon = self._services.clock.now() + round(self._services.options.poll_interval * 2000)
@@ -398,10 +413,12 @@ class Worker:
 
     async def _fail_over(self) -> None:
         """Give back what lost workers held."""
-        for lost in await self._fleet.lost():
+        services = self._services
+        known = await holders(services.database, services.keys)
+        for lost in await self._fleet.lost(known):
             count = await self._give_back_all(lost)
             await self._fleet.forget(lost)
-            self._services.log.warning("a worker was lost", worker=str(lost), workflows=count)
+            services.log.warning("a worker was lost", worker=str(lost), workflows=count)
 
     async def _succeed(self) -> None:
         """Give back what the former owners of this store held when they died."""

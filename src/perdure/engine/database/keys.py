@@ -172,6 +172,10 @@ class Keys:
             + _WAKE_KINDS[kind]
         )
 
+    def all_leases(self) -> bytes:
+        """The prefix of all leases; 19 bytes of worker id and what `leases` says follow."""
+        return self._lease
+
     def leases(self, worker: bytes) -> bytes:
         """The prefix of everything that `worker` runs; 19 bytes of workflow id follow."""
         return self._lease + worker + _ID

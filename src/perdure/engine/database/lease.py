@@ -35,6 +35,7 @@ __all__ = [
     "due",
     "fence",
     "held",
+    "holders",
     "release",
     "release_held",
     "release_lost",
@@ -267,3 +268,16 @@ async def held(tx: Transaction, keys: Keys, worker: Id) -> list[Id]:
     prefix = keys.leases(worker)
     rows = await tx.get_range(prefix, prefix + b"\xff", snapshot=True)
     return [Id(key[len(prefix) :]) for key, _ in rows]
+
+
+@transactional
+async def holders(tx: Transaction, keys: Keys) -> list[Id]:
+    """The workers that hold leases, whether anybody has heard of them or not."""
+    prefix = keys.all_leases()
+    found: list[Id] = []
+    begin = prefix
+    while rows := await tx.get_range(begin, prefix + b"\xff", limit=1, snapshot=True):
+        worker = Id(rows[0][0][len(prefix) : len(prefix) + Id.SIZE])
+        found.append(worker)
+        begin = keys.leases(worker) + b"\xff"
+    return found
