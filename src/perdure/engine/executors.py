@@ -10,7 +10,10 @@ import asyncio
 import contextvars
 import importlib
 import multiprocessing
+import os
+import threading
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -59,14 +62,21 @@ class Executors:
             ctx.attempt,
         )
         stored = activity.input_codec.encode(argument)
-        output = await loop.run_in_executor(
-            self._process_pool(),
-            _run_in_process,
-            activity.function.__module__,
-            activity.function.__qualname__,
-            facts,
-            stored,
-        )
+        pool = self._process_pool()
+        try:
+            output = await loop.run_in_executor(
+                pool,
+                _run_in_process,
+                activity.function.__module__,
+                activity.function.__qualname__,
+                facts,
+                stored,
+            )
+        except BrokenProcessPool:
+            # A process was killed or could not start; this pool refuses everything from now on.
+            if self._processes is pool:
+                self._processes = None
+            raise
         return activity.output_codec.decode(output)
 
     def _thread_pool(self) -> Executor:
@@ -80,7 +90,9 @@ class Executors:
         if self._processes is None:
             # Never fork: the child would share the store's files and threads' locks.
             self._processes = ProcessPoolExecutor(
-                self._options.processes, mp_context=multiprocessing.get_context("spawn")
+                self._options.processes,
+                mp_context=multiprocessing.get_context("spawn"),
+                initializer=_end_with_parent,
             )
         return self._processes
 
@@ -90,6 +102,18 @@ class Executors:
             self._threads.shutdown(wait=False, cancel_futures=True)
         if self._processes is not None:
             self._processes.shutdown(wait=False, cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """Make this process end when its engine is killed; else it would wait for work for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, name="perdure-parent-watch", daemon=True).start()
 
 
 def _run_in_process(
