@@ -65,23 +65,28 @@ async def observe(store: Path) -> Witness:
 def timeline(history: WorkflowHistory, kills: Sequence[int], limit: int = 40) -> list[str]:
     """The tree of a history, one line an event, with seconds since the workflow was dispatched.
 
-    `kills` are the instants of the kills (ms); each stands before the first event after it. At most
-    `limit` events are shown.
+    `kills` are the instants of the kills (ms); each stands before the first event after it. Of a
+    long history only `limit` lines are shown, around the first kill.
     """
     began = history.workflow.created_at
+    coming = sorted(kill for kill in kills if kill > began)
     lines: list[str] = []
-    coming = [kill for kill in sorted(kills) if kill > began]
+    interruption = 0
     for depth, node in _nested(history.events):
         while coming and coming[0] < node.created_at:
+            interruption = interruption or len(lines)
             lines.append(f"{(coming.pop(0) - began) / 1000:8.3f} s  ---- worker killed ----")
-        took = (node.at - node.created_at) / 1000
-        duration = f"  ({took * 1000:.0f} ms)" if node.kind == "activity" else ""
-        lines.append(
-            f"{(node.created_at - began) / 1000:8.3f} s  {'  ' * depth}{_words(node)}{duration}"
-        )
-    if len(lines) > limit:
-        lines[limit:] = [f"            ... {len(lines) - limit} more"]
-    return lines
+        took = f"  ({node.at - node.created_at} ms)" if node.kind == "activity" else ""
+        begun = (node.created_at - began) / 1000
+        lines.append(f"{begun:8.3f} s  {'  ' * depth}{_words(node)}{took}")
+    begin = max(0, min(interruption - limit // 2, len(lines) - limit))
+    shown = lines[begin : begin + limit]
+    before, after = begin, len(lines) - begin - len(shown)
+    return [*_left_out(before), *shown, *_left_out(after)]
+
+
+def _left_out(count: int) -> list[str]:
+    return [f"            ... {count} more"] if count else []
 
 
 def _size(history: WorkflowHistory) -> int:

@@ -109,7 +109,8 @@ def publish(_: ActivityContext, report: Report) -> int:
     return len(report.packages)
 
 
-@workflow
+# The proof reads the steps of all iterations, so all are kept; the default is the newest 100.
+@workflow(keep_iterations=10_000)
 async def index_package(ctx: WorkflowContext, order: PackageOrder) -> Totals:
     """Read all files of one package, a batch at a time."""
     package = order.package
