@@ -53,6 +53,22 @@ _SHED_PAUSE_SECONDS = 0.25
 _PROGRESS_SECONDS = 7.0
 
 
+class _Place:
+    """Where one leased workflow runs. `run` is None until it is loaded."""
+
+    __slots__ = ("lease", "run")
+
+    def __init__(self, lease: Lease) -> None:
+        self.lease = lease
+        self.run: Run | None = None
+
+    def lose(self) -> None:
+        """End the run: the lease is gone. One that is not loaded yet finds out by itself."""
+        if self.run is not None:
+            self.run.end(RunAborted(LeaseLost(self.lease.workflow_id)))
+            self.run.pulse.beat()
+
+
 class Worker:
     """Runs the registered workflows of one engine. Bound to the engine's event loop."""
 
@@ -73,7 +89,7 @@ class Worker:
         )
         self._timers = TimerWheel()
         self._runner = Runner(services, registry, self._slept_until)
-        self._running: dict[Id, Run | None] = {}
+        self._running: dict[Id, _Place] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._listener = services.doorbell.listen(*registry.names)
         self._dirty: set[str] = set(registry.names)
@@ -136,9 +152,9 @@ class Worker:
         if pulling is not None:
             await asyncio.wait([pulling])
         await self._retire()
-        for run in self._running.values():
-            if run is not None:
-                run.stop()
+        for place in self._running.values():
+            if place.run is not None:
+                place.run.stop()
         await self._drain(timeout)
         if housekeeping is not None:
             housekeeping.cancel()
@@ -338,15 +354,21 @@ class Worker:
     def begin(self, lease: Lease, record: WorkflowRecord | None = None) -> None:
         """Run a leased workflow; `record` is given if it was created just now."""
         workflow_id = lease.workflow_id
-        self._running[workflow_id] = None
+        older = self._running.get(workflow_id)
+        if older is not None:
+            # It lost the lease without noticing, and the workflow came back to this worker.
+            older.lose()
+        self._running[workflow_id] = place = _Place(lease)
         self._services.metrics.workflow_in_memory(lease.name, 1)
-        task = asyncio.create_task(self._run(lease, record))
+        task = asyncio.create_task(self._run(place, record))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _run(self, lease: Lease, record: WorkflowRecord | None) -> None:
+    async def _run(self, place: _Place, record: WorkflowRecord | None) -> None:
+        lease = place.lease
+
         def started(run: Run) -> None:
-            self._running[lease.workflow_id] = run
+            place.run = run
             if self._stopping:
                 run.stop()
 
@@ -359,7 +381,8 @@ class Worker:
             self._complain("a run ended in an unforeseen way and is given back", error)
         finally:
             full = len(self._running) >= self._services.options.max_running
-            del self._running[lease.workflow_id]
+            if self._running.get(lease.workflow_id) is place:
+                del self._running[lease.workflow_id]
             self._services.metrics.workflow_in_memory(lease.name, -1)
             if full:
                 self._listener.event.set()
@@ -373,8 +396,9 @@ class Worker:
 
     async def _look_after(self, workflow_id: Id) -> None:
         """Tell a running workflow what happened to it in the store: cancelled, or taken away."""
-        run = self._running.get(workflow_id)
-        if run is None:
+        place = self._running.get(workflow_id)
+        run = None if place is None else place.run
+        if place is None or run is None:
             return
         services = self._services
         try:
@@ -383,8 +407,7 @@ class Worker:
             self._complain("looking after a running workflow failed", error)
             return
         if not alive:
-            run.end(RunAborted(LeaseLost(workflow_id)))
-            run.pulse.beat()
+            place.lose()
         elif request is not None and run.cancel is None:
             run.request_cancel(request)
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.engine.proof.stage import Stage
+
 from perdure import (
     ActivityContext,
     Break,
@@ -15,7 +17,6 @@ from perdure import (
     signal,
     workflow,
 )
-from tests.engine.proof.stage import Stage
 
 
 class Scene:
@@ -55,7 +56,8 @@ async def flaky(ctx: ActivityContext, what: str) -> int:
     ctx.state(Ledger).lines.append(f"{what} {ctx.attempt}")
     if ctx.attempt < 3:
         raise ValueError(f"attempt {ctx.attempt}")
-    return ctx.attempt
+    attempt: int = ctx.attempt
+    return attempt
 
 
 @activity
@@ -174,6 +176,8 @@ LEDGER = [
     *(line for n in (1, 2, 3) for line in ("inner 2", "inner 3", f"outer {n}")),
     "last",
 ]
+
+SAGA_LEDGER = ["book flight", "book hotel", "release hotel", "release flight", "tell: rain 3"]
 
 
 @workflow

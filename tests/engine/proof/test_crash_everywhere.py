@@ -7,11 +7,15 @@ run; and no row left behind.
 
 import dataclasses
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 from tests.engine.proof.everything import (
     LEDGER,
+    SAGA_LEDGER,
     Ledger,
     Scene,
     double,
@@ -32,18 +36,20 @@ SETTINGS = dataclasses.replace(OPTIONS, ping_interval=200.0, lost_after=600.0)
 ID = Id.new(random_bytes=bytes)
 WORKFLOWS = (everything, helper, double, saga)
 
-Order = Callable[[Faults], None]
+Order = Callable[[Faults], object]
 
 
 class Everything:
     """The workflow of all steps, from outside."""
 
     ledger = LEDGER
-    counts = {
-        "everything": {"complete": 1},
-        "helper": {"complete": 1},
-        "double": {"complete": 2},
-    }
+    counts = MappingProxyType(
+        {
+            "everything": {"complete": 1},
+            "helper": {"complete": 1},
+            "double": {"complete": 2},
+        }
+    )
 
     async def play(self, stage: Stage, engine: Engine) -> None:
         handle = await engine.dispatch(everything, 21, id=ID)
@@ -53,23 +59,15 @@ class Everything:
 class Saga:
     """A workflow that is cancelled in its sleep, and compensates."""
 
-    ledger = [
-        "book flight",
-        "book hotel",
-        "release hotel",
-        "release flight",
-        "tell: rain 3",
-    ]
-    counts = {"saga": {"cancelled": 1}}
+    ledger = SAGA_LEDGER
+    counts = MappingProxyType({"saga": {"cancelled": 1}})
 
     async def play(self, stage: Stage, engine: Engine) -> None:
         handle = await engine.dispatch(saga, id=ID)
         while not await self._sleeps(stage):
             await stage.clock.sleep(1)
-        try:
+        with suppress(WorkflowFinished):
             await handle.cancel("rain")
-        except WorkflowFinished:
-            pass
         with pytest.raises(WorkflowCancelled, match="rain"):
             await handle.result()
 
@@ -124,7 +122,7 @@ async def test_death_at_every_commit(piece: Everything | Saga, durable: bool) ->
     deaths = 0
     for commit in range(1, model.commits + 1):
         played = await perform(
-            Stage(), piece, lambda faults, k=commit: faults.crash(commit=k, durable=durable)
+            Stage(), piece, partial(Faults.crash, commit=commit, durable=durable)
         )
         assert played.story == model.story, f"commit {commit}"
         assert played.ran == model.ran, f"commit {commit}"
@@ -138,7 +136,7 @@ async def test_no_answer_at_every_commit(piece: Everything | Saga, applied: bool
     model = await undisturbed(piece)
     for commit in range(1, model.commits + 1):
         played = await perform(
-            Stage(), piece, lambda faults, k=commit: faults.unknown(commit=k, applied=applied)
+            Stage(), piece, partial(Faults.unknown, commit=commit, applied=applied)
         )
         assert played.story == model.story, f"commit {commit}"
 
@@ -147,7 +145,7 @@ async def test_no_answer_at_every_commit(piece: Everything | Saga, applied: bool
 async def test_conflict_at_every_commit(piece: Everything | Saga) -> None:
     model = await undisturbed(piece)
     for commit in range(1, model.commits + 1):
-        played = await perform(Stage(), piece, lambda faults, k=commit: faults.conflict(commit=k))
+        played = await perform(Stage(), piece, partial(Faults.conflict, commit=commit))
         assert played.story == model.story, f"commit {commit}"
         assert played.ran == model.ran
 
