@@ -186,7 +186,11 @@ class _Named(Generic[T]):
 
     kind = "signal"
 
-    def __init__(self, name: str, type_: type[T] | Any) -> None:
+    @overload
+    def __init__(self, name: str, type_: type[T]) -> None: ...
+    @overload
+    def __init__(self, name: str, type_: Any) -> None: ...
+    def __init__(self, name: str, type_: Any) -> None:
         self.name = check_name(self.kind, name)
         self.type = type_
 
