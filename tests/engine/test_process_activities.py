@@ -1,4 +1,4 @@
-"""Activities in other processes: they run there, cost one attempt when lost, end with the engine."""
+"""Activities in other processes: they run there, cost one attempt when lost, end with it."""
 
 import importlib
 import os
