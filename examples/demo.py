@@ -140,8 +140,8 @@ async def demo(packages: Sequence[Package], kills: int, data: Path) -> bool:
     files = sum(len(package.paths) for package in packages)
     limits = [files * (n + 1) // (kills + 1) for n in range(kills)]
 
-    console.print(f"Indexing {files:,} files in {len(packages)} packages of {library()}")
-    console.print(f"Everything durable is in {data}")
+    where = f"Indexing {files:,} files in {len(packages)} packages of {library()}"
+    console.print(where, f"Everything durable is in {data}", sep="\n", soft_wrap=True)
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as apart:
         scanning = apart.submit(scan, packages)
         with screen_for(console, packages) as screen:

@@ -26,8 +26,7 @@ class SoldOut(Exception):
     """Asking again does not help."""
 
 
-class NotPaid(Exception):
-    """The traveller let the time pass."""
+class NotPaid(Exception): ...
 
 
 @activity(non_retryable=(SoldOut,))

@@ -27,6 +27,7 @@ RESULTS: list[tuple[str, Any, Any]] = [
     ("download", "perdure.org", re.compile(r"perdure\.org after 3 attempts: [0-9a-f]{8}")),
     ("backup", 5, "copied from file 3 on"),
     ("remind", 0.001, "in time, ticket 36"),
+    ("double", 21, 42),
     ("family", 1, [2, 20, 200]),
     ("trip", "Oslo", "8 8 3"),
     ("collect", 50, "400 characters"),
