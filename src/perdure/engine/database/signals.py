@@ -121,8 +121,8 @@ async def take_signals(
 
     The signals leave their queues, the event made of them is written at `key`, and the event of
     the bound of the wait at `sleep_key` becomes `sleep_event` (in the state INTERRUPTED), in one
-    transaction. `sleep_is_new` says that the wait has no event yet: its signals were there before it.
-    Nothing is written if nothing is there: the result is empty then.
+    transaction. `sleep_is_new` says that the wait has no event yet: its signals were there before
+    it. Nothing is written if nothing is there: the result is empty then.
 
     Raises `LeaseLost`, `EventMissing` if nothing is stored at `sleep_key`, `CorruptRecord`.
     """
