@@ -52,7 +52,7 @@ class Executors:
         if not activity.process:
             context = contextvars.copy_context()
             return await loop.run_in_executor(
-                self._thread_pool(), context.run, activity.call, ctx, argument
+                self._thread_pool(), context.run, _call, activity, ctx, argument
             )
         facts = ProcessContext(
             bytes(ctx.workflow_id),
@@ -104,6 +104,14 @@ class Executors:
             self._processes.shutdown(wait=False, cancel_futures=True)
 
 
+def _call(activity: Activity[Any, Any], ctx: Any, argument: Any) -> Any:
+    try:
+        return activity.call(ctx, argument)
+    except StopIteration as error:
+        # A future cannot carry it: whoever awaits that would wait for ever.
+        raise RuntimeError(f"activity {activity.name} raised StopIteration") from error
+
+
 def _end_with_parent() -> None:
     """Make this process end when its engine is killed; else it would wait for work for ever."""
     parent = multiprocessing.parent_process()
@@ -127,5 +135,5 @@ def _run_in_process(
         raise InvalidDefinition(
             "activity", qualified_name, f"a process cannot import it as {module}.{qualified_name}"
         )
-    result = found.call(facts, found.input_codec.decode(stored))
+    result = _call(found, facts, found.input_codec.decode(stored))
     return found.output_codec.encode(result)

@@ -34,7 +34,7 @@ from perdure.engine.errors import (
 )
 from perdure.engine.history.failure import Failure
 from perdure.engine.history.history import History
-from perdure.engine.suspension import RunAborted, Suspend
+from perdure.engine.suspension import RunAborted, Suspend, is_from_outside
 from perdure.errors import WorldError
 
 if TYPE_CHECKING:
@@ -122,7 +122,9 @@ class Runner:
             try:
                 output = await self._call(run, branch)
                 branch.finish()
-            except (Cancelled, Exception):
+            except BaseException as error:
+                if is_from_outside(error):
+                    raise
                 if run.ending is not None or branch.suspended is not None:
                     branch.finish()
                 raise
@@ -132,7 +134,9 @@ class Runner:
             await self._finish_cancelled(run, None, cancel.reason)
         except RunAborted as aborted:
             await self._abort(run, aborted.cause)
-        except Exception as error:
+        except BaseException as error:
+            if is_from_outside(error):
+                raise
             await self._fail(lease, error)
         else:
             if branch.cancel_delivered:
@@ -144,7 +148,10 @@ class Runner:
         workflow = run.workflow
         argument = workflow.input_codec.decode(run.record.input or encode(None))
         result = await workflow.call(WorkflowContext(branch, _ROOT_VERSION), argument)
-        return workflow.output_codec.encode(result)
+        output = workflow.output_codec.encode(result)
+        # An output that nobody could read must not be its end: it can be mended and revived.
+        workflow.output_codec.decode(output)
+        return output
 
     # -- ends
 
@@ -168,16 +175,16 @@ class Runner:
         )
         services.announce_end(lease.workflow_id, closed.woken)
 
-    async def _fail(self, lease: Lease, error: Exception) -> None:
+    async def _fail(self, lease: Lease, error: BaseException) -> None:
         services = self._services
+        failure = Failure.from_exception(error)
         services.metrics.workflow_failed(lease.name, type(error).__name__)
         services.log.error(
             "a workflow failed",
             workflow=lease.name,
             workflow_id=str(lease.workflow_id),
-            error=f"{type(error).__name__}: {error}",
+            error=failure.summary,
         )
-        failure = Failure.from_exception(error)
         closed: Closed = await self._stubborn(
             lambda: fail(services.database, services.keys, lease, failure, services.clock.now())
         )

@@ -6,9 +6,11 @@ Neither is an error and neither reaches users. They derive from `BaseException`,
 
 from __future__ import annotations
 
+import asyncio
+
 from perdure.engine.database.records import WakeConditions
 
-__all__ = ["RunAborted", "Suspend"]
+__all__ = ["RunAborted", "Suspend", "is_from_outside"]
 
 
 class Suspend(BaseException):
@@ -29,3 +31,16 @@ class RunAborted(BaseException):
     def __init__(self, cause: Exception) -> None:
         super().__init__(str(cause))
         self.cause = cause
+
+
+def is_from_outside(error: BaseException) -> bool:
+    """Say whether `error` was thrown into the current task and is no doing of the code that ran.
+
+    Such an exception passes through untouched. Everything else that code raises is its failure,
+    also `SystemExit`, and a `CancelledError` that nobody asked for: it came out of something that
+    the code awaited.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is None or task.cancelling() > 0
+    return isinstance(error, KeyboardInterrupt | GeneratorExit)

@@ -29,7 +29,7 @@ from perdure.engine.history.events import (
 from perdure.engine.history.failure import Failure
 from perdure.engine.history.location import Coordinate, format_location
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.suspension import Suspend
+from perdure.engine.suspension import Suspend, is_from_outside
 from perdure.errors import LimitExceeded, PayloadError
 
 __all__ = ["ActivityStep"]
@@ -86,10 +86,11 @@ class ActivityStep(Step[O]):
         )
 
     def _final_error(self, event: ActivityEvent) -> ActivityFailed:
-        last = event.failures[-1]
-        return ActivityFailed(
-            event.name, event.attempts, Failure(type=last.kind, message=last.message)
-        )
+        failure = event.failure
+        if failure is None:
+            last = event.failures[-1]
+            failure = Failure(type=last.kind, message=last.message)
+        return ActivityFailed(event.name, event.attempts, failure)
 
     async def _attempts(
         self, coordinate: Coordinate, stored: bytes, event: ActivityEvent | None
@@ -117,12 +118,21 @@ class ActivityStep(Step[O]):
             try:
                 value = await self._attempt(ctx, stored)
                 output = self.activity.output_codec.encode(value)
+                result = self.activity.output_codec.decode(output)
                 state = ctx.changed_state()
-            except Exception as error:
+            except BaseException as error:
+                if is_from_outside(error):
+                    raise
                 await ctx.settled()
                 event = await self._record_failure(coordinate, ctx.event, error, ctx)
                 continue
-            return await self._record_output(coordinate, ctx, output, state)
+            try:
+                await self._record_output(coordinate, ctx, output, state)
+            except LimitExceeded as error:
+                # Each fits, but output and state together are more than one transaction.
+                event = await self._record_failure(coordinate, ctx.event, error, ctx)
+                continue
+            return result
 
     async def _attempt(self, ctx: ActivityContext, stored: bytes) -> Any:
         """Call the user's function once, on a private copy of the input."""
@@ -151,7 +161,7 @@ class ActivityStep(Step[O]):
 
     async def _record_output(
         self, coordinate: Coordinate, ctx: ActivityContext, output: bytes, state: bytes | None
-    ) -> O:
+    ) -> None:
         branch = self.branch
         run = branch.run
         now = run.now()
@@ -178,10 +188,13 @@ class ActivityStep(Step[O]):
         run.services.metrics.activity_finished(
             run.lease.name, event.name, (now - ctx.attempt_started) / 1000
         )
-        return self.activity.output_codec.decode(output)
 
     async def _record_failure(
-        self, coordinate: Coordinate, event: ActivityEvent, error: Exception, ctx: ActivityContext
+        self,
+        coordinate: Coordinate,
+        event: ActivityEvent,
+        error: BaseException,
+        ctx: ActivityContext,
     ) -> ActivityEvent:
         """Commit a failed attempt; raise `ActivityFailed` when it was the last."""
         branch = self.branch
@@ -191,19 +204,19 @@ class ActivityStep(Step[O]):
             error, ctx.attempt, (now - event.first_at) / 1000
         )
         delay = 0.0 if final else self.retry.delay(ctx.attempt, run.services.random)
+        failure = Failure.from_exception(error) if final else None
         failed = event.failed(
             AttemptFailure.from_exception(error, now),
             retry_at=None if final else now + round(delay * 1000),
             progress=ctx.progress_bytes,
+            given_up=failure,
         )
         fresh = not event.attempts and not ctx.heartbeat_written
         await run.write(branch.key(coordinate), failed, fresh=fresh)
         run.services.metrics.activity_failed(run.lease.name, event.name, type(error).__name__)
-        if final:
+        if failure is not None:
             branch.pass_over(failed)
-            raise ActivityFailed(
-                event.name, failed.attempts, Failure.from_exception(error)
-            ) from error
+            raise ActivityFailed(event.name, failed.attempts, failure) from error
         return failed
 
 

@@ -20,10 +20,10 @@ from perdure.engine.context.branch import Branch
 from perdure.engine.context.step import Step
 from perdure.engine.database.records import WakeConditions
 from perdure.engine.definitions import Workflow
-from perdure.engine.errors import Cancelled, ConcurrentStep
+from perdure.engine.errors import ConcurrentStep
 from perdure.engine.history.cursor import Insertion, Match, Replay
 from perdure.engine.history.events import BranchEvent, EventKind
-from perdure.engine.suspension import RunAborted, Suspend
+from perdure.engine.suspension import RunAborted, Suspend, is_from_outside
 
 if TYPE_CHECKING:
     from perdure.engine.context.workflow import WorkflowContext
@@ -128,9 +128,9 @@ async def _perform(branch: Branch, step: Step[Any], match: Match) -> _Outcome:
     try:
         await branch.settle(step, match)
         return _Outcome(await step.perform(match))
-    except asyncio.CancelledError:
-        raise
-    except (Exception, Cancelled, Suspend, RunAborted) as error:
+    except BaseException as error:
+        if is_from_outside(error):
+            raise
         return _Outcome(error=error)
 
 

@@ -77,7 +77,7 @@ def _from_exception(error: BaseException, details: bytes | None, levels: int) ->
 
 
 def _cause(error: BaseException, levels: int) -> Failure | None:
-    carried = getattr(error, "failure", None)
+    carried = vars(error).get("failure")
     if isinstance(carried, Failure):
         return _cut(carried, levels)
     cause = error.__cause__

@@ -1,0 +1,13 @@
+"""The stage of the proofs, closed at the end: whatever went wrong behind the scenes fails a test."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.engine.proof.stage import Stage
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    stage = Stage()
+    yield stage
+    await stage.close()
