@@ -109,7 +109,9 @@ class VirtualClock:
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> Timer:
         self._order += 1
-        due = self._elapsed + max(round(seconds * 1e9), 0)
+        # A rest of rounding is a wait too: one of no length would come back without end.
+        delay = max(round(seconds * 1e9), 1) if seconds > 0 else 0
+        due = self._elapsed + delay
         timer = _VirtualTimer(due, self._order, callback)
         heapq.heappush(self._timers, timer)
         return timer

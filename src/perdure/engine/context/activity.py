@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import Mapping
 from datetime import datetime
@@ -78,7 +79,7 @@ class ActivityContext(OperationContext):
         self._state: Any = _UNSET
         self._state_codec: Codec[Any] | None = None
         self._write: asyncio.Task[None] | None = None
-        self._last_write = 0.0
+        self._last_write = -math.inf
         self.heartbeat_written = False
         self.watchdog: _Watchdog | None = None
         self._loop = asyncio.get_running_loop()

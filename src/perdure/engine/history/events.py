@@ -124,11 +124,18 @@ class ActivityEvent(_Event, tag=EventKind.ACTIVITY.value, array_like=True, froze
     """What the last attempt reported with its last heartbeat."""
     first_at: int = 0
     """When the first attempt began, ms."""
+    failure: Failure | None = None
+    """Why it was given up: what the code got, whole, so that a replay gets the same."""
 
     def failed(
-        self, failure: AttemptFailure, *, retry_at: int | None, progress: bytes | None = None
+        self,
+        failure: AttemptFailure,
+        *,
+        retry_at: int | None,
+        progress: bytes | None = None,
+        given_up: Failure | None = None,
     ) -> Self:
-        """This event after one more failed attempt."""
+        """This event after one more failed attempt; `given_up` if that was the last."""
         return msgspec.structs.replace(
             self,
             at=failure.at,
@@ -136,6 +143,7 @@ class ActivityEvent(_Event, tag=EventKind.ACTIVITY.value, array_like=True, froze
             failures=[*self.failures, failure][-FAILURES_KEPT:],
             retry_at=retry_at,
             progress=progress,
+            failure=given_up,
         )
 
 
