@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -75,10 +76,14 @@ def folder(tmp_path: Path) -> Path:
 @contextmanager
 def running(folder: Path, *options: str) -> Iterator[Running]:
     started = Running(folder, *options)
+    # Nothing here takes long; a process that hangs must not hang the tests.
+    watchdog = threading.Timer(60, started.process.kill)
+    watchdog.start()
     try:
         started.wait_for("running; workflows: holds_on, waits")
         yield started
     finally:
+        watchdog.cancel()
         started.process.kill()
         started.process.communicate()
 
@@ -90,18 +95,22 @@ def run(folder: Path, *arguments: str) -> Result:
     return result
 
 
-def dispatch(folder: Path, name: str) -> str:
+def dispatch(folder: Path, name: str, value: str) -> str:
     """Start a workflow while no process owns the store."""
     code = (
-        "import asyncio, sys\n"
+        "import asyncio, json, sys\n"
         "from perdure import Engine\n"
         "async def start():\n"
         "    async with Engine('data', worker=False) as engine:\n"
-        "        print((await engine.dispatch(sys.argv[1], 1)).id)\n"
+        "        print((await engine.dispatch(sys.argv[1], json.loads(sys.argv[2]))).id)\n"
         "asyncio.run(start())\n"
     )
     started = subprocess.run(
-        [sys.executable, "-c", code, name], cwd=folder, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code, name, value],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return started.stdout.strip()
 
@@ -115,7 +124,7 @@ def until(folder: Path, workflow_id: str, state: str) -> None:
 
 
 def test_a_worker_works_and_drains_on_sigterm(folder: Path) -> None:
-    workflow_id = dispatch(folder, "waits")
+    workflow_id = dispatch(folder, "waits", "null")
     with running(folder, "--metrics-port", "0") as worker:
         worker.wait_for("waiting for money")
         assert "metrics: http://" in worker.said
@@ -145,7 +154,7 @@ def test_metrics_are_served(folder: Path) -> None:
 
 
 def test_progress_of_a_heartbeat_is_seen_from_outside(folder: Path) -> None:
-    workflow_id = dispatch(folder, "holds_on")
+    workflow_id = dispatch(folder, "holds_on", "1")
     with running(folder):
         until(folder, workflow_id, "running")
         for _ in range(1000):
@@ -157,7 +166,7 @@ def test_progress_of_a_heartbeat_is_seen_from_outside(folder: Path) -> None:
 
 
 def test_a_second_signal_ends_it_at_once(folder: Path) -> None:
-    workflow_id = dispatch(folder, "holds_on")
+    workflow_id = dispatch(folder, "holds_on", "1")
     with running(folder) as worker:
         until(folder, workflow_id, "running")
         worker.process.send_signal(signal.SIGINT)
@@ -168,7 +177,7 @@ def test_a_second_signal_ends_it_at_once(folder: Path) -> None:
 
 
 def test_grace_bounds_the_draining(folder: Path) -> None:
-    workflow_id = dispatch(folder, "holds_on")
+    workflow_id = dispatch(folder, "holds_on", "1")
     with running(folder, "--grace", "0") as worker:
         until(folder, workflow_id, "running")
         worker.process.send_signal(signal.SIGTERM)
