@@ -106,7 +106,8 @@ def tell(console: Console, outcome: Outcome, verdict: Sequence[Check]) -> None:
     """Print the timeline of one workflow, the verdict, and the numbers."""
     interrupted = frozenset[str]().union(*(kill.running for kill in outcome.kills))
     shown = outcome.witness.shortest(interrupted)
-    console.print(f"\n[bold]The history of one workflow[/]: {shown.workflow.tags}")
+    title = f"{shown.workflow.name}, package {shown.workflow.tags['package']}"
+    console.print(f"\n[bold]The history of one workflow[/]: {title}", highlight=False)
     for line in timeline(shown, [kill.at for kill in outcome.kills]):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
