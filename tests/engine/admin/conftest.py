@@ -1,5 +1,6 @@
 """A store with workflows in every state, made without an engine."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
@@ -39,6 +40,11 @@ class World:
         """Remember publications on these subjects in `rung`."""
         for subject in subjects:
             self.pubsub.subscribe(subject, partial(self._heard, subject))
+
+    async def heard(self) -> None:
+        """Let what was published arrive."""
+        await asyncio.sleep(0)
+        await self.pubsub.flush()
 
     def _heard(self, subject: str, _payload: bytes) -> None:
         self.rung.append(subject)

@@ -41,6 +41,7 @@ from perdure.engine.database.prune import prune
 from perdure.engine.database.records import PendingSignal
 from perdure.engine.database.signals import publish
 from perdure.engine.definitions import check_name
+from perdure.engine.errors import WorkflowBusy
 from perdure.ids import Id
 from perdure.kv import Database
 from perdure.pubsub import Doorbell, PubSub
@@ -221,11 +222,7 @@ class Admin:
         it stops at the first that cannot be revived: raises `WorkflowNotFound`, `WorkflowBusy` or
         `UniqueKeyTaken`. By name, those stay dead and are not in the answer.
         """
-        given = [Id.parse(text) for text in ids]
-        views = [await reading.view(self._database, self._keys, each) for each in given]
-        if not dry_run:
-            for workflow_id in given:
-                await self._revive(workflow_id)
+        views = [await self._revive(Id.parse(text), dry_run=dry_run) for text in ids]
         if name is None:
             return ReviveResult(workflows=views, dry_run=dry_run)
         matching, more = await self._revive_matching(
@@ -233,9 +230,14 @@ class Admin:
         )
         return ReviveResult(workflows=views + matching, dry_run=dry_run, more=more)
 
-    async def _revive(self, workflow_id: Id) -> None:
-        now = self._clock.now()
-        self._ring(await control.revive(self._database, self._keys, workflow_id, now))
+    async def _revive(self, workflow_id: Id, *, dry_run: bool) -> WorkflowView:
+        if not dry_run:
+            now = self._clock.now()
+            self._ring(await control.revive(self._database, self._keys, workflow_id, now))
+        view = await reading.view(self._database, self._keys, workflow_id)
+        if dry_run and view.state != "dead":
+            raise WorkflowBusy(workflow_id, view.state, "revive", "only a dead one can be")
+        return view
 
     async def _revive_matching(
         self, name: str, error: str, *, dry_run: bool, limit: int
