@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from perdure.clock import wait
 from perdure.codec import codec_for, decode
@@ -119,7 +119,11 @@ class Handle(Generic[O]):
         services.announce(self.id, worker=done.worker)
         services.announce_end(self.id, done.woken)
 
-    async def state(self, kind: type[T] | Any = Any) -> T | None:
+    @overload
+    async def state(self) -> Any: ...
+    @overload
+    async def state(self, kind: type[T]) -> T | None: ...
+    async def state(self, kind: Any = Any) -> Any:
         """Return the workflow's state value as last stored; None when there is none."""
         services = self._services
 
@@ -129,7 +133,7 @@ class Handle(Generic[O]):
         stored = await services.database.run(read, name="read_state")
         if stored is None:
             return None
-        return cast("T", codec_for(kind).decode(stored))
+        return codec_for(kind).decode(stored)
 
     async def describe(self) -> Description:
         """Return what is known about the workflow. Raises `WorkflowNotFound`."""
