@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from perdure.engine import subjects
 from perdure.engine.context.branch import Branch
 from perdure.engine.context.step import Step
@@ -11,7 +13,7 @@ from perdure.engine.database.find import find
 from perdure.engine.database.records import PendingSignal
 from perdure.engine.database.signals import publish_from
 from perdure.engine.definitions import Message, Signal
-from perdure.engine.errors import WorkflowNotFound
+from perdure.engine.errors import WorkflowFinished, WorkflowNotFound
 from perdure.engine.history.cursor import Match, Replay
 from perdure.engine.history.events import (
     EventKind,
@@ -62,6 +64,8 @@ class SignalStep(Step[bool]):
             event = match.event
             assert isinstance(event, SignalSendEvent)
             branch.pass_over(event)
+            if event.missing and not self.missing_ok:
+                raise self._refusal(event)
             return not event.missing
         run = branch.run
         services = run.services
@@ -70,8 +74,6 @@ class SignalStep(Step[bool]):
             target = await run.commit(
                 find(services.database, services.keys, self.target_name, self.target_tags)
             )
-        if target is None and not self.missing_ok:
-            raise WorkflowNotFound(name=self.target_name, tags=self.target_tags)
         now = run.now()
         kept, digest = kept_input(self.body)
         pending = PendingSignal(
@@ -95,21 +97,27 @@ class SignalStep(Step[bool]):
         key = branch.key(match.coordinate)
         branch.pass_over(event)
         if target is None:
-            await run.write(key, event)
-            return False
-        sent = await run.commit(
-            publish_from(
-                services.database,
-                services.keys,
-                run.lease,
-                key,
-                event,
-                target,
-                pending,
-                now,
-                missing_ok=self.missing_ok,
+            return await self._refused(key, event)
+        try:
+            sent = await run.commit(
+                publish_from(
+                    services.database,
+                    services.keys,
+                    run.lease,
+                    key,
+                    event,
+                    target,
+                    pending,
+                    now,
+                    missing_ok=self.missing_ok,
+                )
             )
-        )
+        except WorkflowNotFound:
+            return await self._refused(key, msgspec.structs.replace(event, missing=True))
+        except WorkflowFinished as error:
+            return await self._refused(
+                key, msgspec.structs.replace(event, missing=True, closed_as=error.phase)
+            )
         if sent is None:
             return False
         if sent.woken is not None:
@@ -117,6 +125,20 @@ class SignalStep(Step[bool]):
         services.pubsub.publish(subjects.signalled(target))
         services.metrics.signal_sent(pending.name, (run.now() - now) / 1000, run.lease.name)
         return True
+
+    async def _refused(self, key: bytes, event: SignalSendEvent) -> bool:
+        """Record that there was nobody: a replay must not find somebody who came later."""
+        await self.branch.run.write(key, event)
+        if self.missing_ok:
+            return False
+        raise self._refusal(event)
+
+    def _refusal(self, event: SignalSendEvent) -> WorkflowNotFound | WorkflowFinished:
+        if event.target is None:
+            return WorkflowNotFound(name=self.target_name, tags=self.target_tags)
+        if event.closed_as:
+            return WorkflowFinished(Id(event.target), event.closed_as)
+        return WorkflowNotFound(Id(event.target))
 
 
 class MessageStep(Step[None]):

@@ -160,6 +160,9 @@ class SignalSendEvent(
     body: bytes | None = None
     body_digest: bytes | None = None
     missing: bool = False
+    """The signal was not sent: there was no target, or it was closed."""
+    closed_as: str = ""
+    """The phase of a closed target, if the code got that as an error."""
 
 
 class MessageSendEvent(
