@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -252,3 +256,23 @@ def test_help_tells_the_exit_codes() -> None:
     result = CliRunner().invoke(main, ["--help"])
     assert result.exit_code == 0
     assert "3 store not reachable" in " ".join(result.stdout.split())
+
+
+def test_watch_repeats_until_interrupted(store: Store) -> None:
+    command = [sys.executable, "-m", "perdure.cli", "stats", "--watch", "--every", "0.1"]
+    watching = subprocess.Popen(
+        [*command, "--data", str(store.folder)], stdout=subprocess.PIPE, text=True
+    )
+    watchdog = threading.Timer(60, watching.kill)
+    watchdog.start()
+    assert watching.stdout is not None
+    seen = 0
+    for line in watching.stdout:
+        seen += line.strip().startswith("fulfil")
+        if seen == 2:
+            break
+    watching.send_signal(signal.SIGINT)
+    watching.communicate()
+    watchdog.cancel()
+    assert seen == 2
+    assert watching.returncode == 0

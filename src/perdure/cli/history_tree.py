@@ -15,6 +15,8 @@ from perdure.engine.admin.views import HistoryNode, WorkflowHistory
 
 __all__ = ["history_view"]
 
+_ACTIVITY_STYLES = {"failed": "red", "retrying": "yellow", "running": "cyan"}
+
 
 def history_view(history: WorkflowHistory, now: int, *, timestamps: bool) -> RenderableType:
     """The workflow and its events, each with what is worth seeing at a glance."""
@@ -62,14 +64,14 @@ def _activity(details: dict[str, Any], now: int) -> list[Text]:
     parts = []
     state = details.get("state")
     if state != "done":
-        parts.append(Text(str(state), style="red" if state == "failed" else "yellow"))
+        parts.append(Text(str(state), style=_ACTIVITY_STYLES.get(str(state), "")))
     attempts = details.get("attempts", 0)
     if attempts > 1:
         parts.append(Text(f"{attempts} attempts"))
     parts += _folded(details.get("failures") or [])
     if details.get("progress") is not None:
         parts.append(Text("progress ") + shown(details["progress"]))
-    if "retry_at" in details and state != "done":
+    if state == "retrying" and details["retry_at"] > now:
         parts.append(Text(f"next attempt {ago(details['retry_at'], now)}"))
     if "input" in details:
         parts.append(shown(details["input"]))

@@ -116,9 +116,21 @@ DETAILS: list[tuple[Event, str, str | None, dict[str, object]]] = [
         },
     ),
     (
-        ActivityEvent(1, 1, 1, name="charge", input_digest=b"\x01\xff", attempts=1, retry_at=9),
+        ActivityEvent(
+            1, 1, 1, name="charge", input_digest=b"\x01\xff", retry_at=9, progress=encode(0.5)
+        ),
         "activity", "charge",
-        {"state": "retrying", "attempts": 1, "input_digest": "01ff", "retry_at": 9},
+        {"state": "running", "attempts": 0, "input_digest": "01ff", "retry_at": 9, "progress": 0.5},
+    ),
+    (
+        ActivityEvent(
+            1, 1, 1, name="charge", attempts=1, retry_at=9, failures=[AttemptFailure("E", "", 1)]
+        ),
+        "activity", "charge",
+        {
+            "state": "retrying", "attempts": 1, "retry_at": 9,
+            "failures": [{"type": "E", "message": "", "at": 1}],
+        },
     ),
     (
         ActivityEvent(

@@ -208,13 +208,18 @@ def _all_details(event: Event) -> dict[str, Any]:  # noqa: PLR0912 - one per kin
             return {}
 
 
-def _activity(event: ActivityEvent) -> dict[str, Any]:
+def _activity_state(event: ActivityEvent) -> str:
     if event.output is not None:
-        state = "done"
-    else:
-        state = "retrying" if event.retry_at is not None else "failed"
+        return "done"
+    if event.retry_at is None:
+        return "failed"
+    # An attempt that reports progress is stored as due again, in case its process dies.
+    return "retrying" if event.failures else "running"
+
+
+def _activity(event: ActivityEvent) -> dict[str, Any]:
     return {
-        "state": state,
+        "state": _activity_state(event),
         "attempts": event.attempts,
         "input": plain_value(event.input),
         "input_digest": _hex(event.input_digest),
