@@ -40,7 +40,6 @@ def test_every_event_reaches_its_metric(metrics: EngineMetrics) -> None:
     metrics.loop_iterated("fulfil", 0.1)
     metrics.signal_sent("paid", 0.1)
     metrics.signal_received("fulfil", "paid", 4.0)
-    metrics.signals_pulled("fulfil", 0.1)
     metrics.message_sent("news", workflow="fulfil")
     metrics.operation_started("quote")
     metrics.operation_finished("quote", 0.1, "ValueError")
@@ -70,7 +69,6 @@ def test_every_event_reaches_its_metric(metrics: EngineMetrics) -> None:
         "commit_workflow_duration_seconds",
         "loop_commit_duration_seconds",
         "loop_iteration_duration_seconds",
-        "signal_pull_duration_seconds",
     ):
         assert value(metrics, f"{name}_count", workflow_name="fulfil") == 1, name
     assert value(metrics, "workflow_errors_total", workflow_name="fulfil", error="ValueError") == 1

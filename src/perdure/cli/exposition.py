@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 
@@ -33,7 +33,9 @@ def serve_metrics(registry: CollectorRegistry, port: int, address: str) -> Itera
 
     Port 0 takes a free one. Raises `MetricsUnavailable` if the port cannot be had.
     """
-    ProcessCollector(registry=registry)
+    # A registry of the application's may have these facts already.
+    with suppress(ValueError):
+        ProcessCollector(registry=registry)
     try:
         server, thread = start_http_server(port, address, registry=registry)
     except OSError as error:

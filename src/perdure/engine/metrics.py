@@ -241,14 +241,6 @@ class EngineMetrics:
         self._signal_lag: _Children[tuple[str, str], Histogram] = _Children(
             self._histogram("signal_recv_lag_seconds", "From sending to receiving.", signal).labels
         )
-        self._signal_pull: _Children[str, Histogram] = _Children(
-            self._histogram(
-                "signal_pull_duration_seconds",
-                "One look for pending signals.",
-                ["workflow_name"],
-                _MICRO_BUCKETS,
-            ).labels
-        )
         self._message_published: _Children[tuple[str, str], Counter] = _Children(
             self._counter("message_published", "Messages sent.", message).labels
         )
@@ -356,10 +348,6 @@ class EngineMetrics:
     def signal_received(self, workflow: str, signal: str, lag: float) -> None:
         """`workflow` received a signal `lag` seconds after it was sent."""
         self._signal_lag[workflow, signal].observe(lag)
-
-    def signals_pulled(self, workflow: str, seconds: float) -> None:
-        """One look for pending signals ended, with or without any."""
-        self._signal_pull[workflow].observe(seconds)
 
     def message_sent(self, message: str, workflow: str = "") -> None:
         """A message was published."""
