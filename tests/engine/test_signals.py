@@ -1,4 +1,4 @@
-"""Signals: durable, in commit order, received exactly once. And messages, which are none of that."""
+"""Signals: durable, in commit order, received once. And messages, which are none of that."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -218,7 +218,7 @@ async def test_a_listen_that_makes_no_sense_is_refused(lab: Lab) -> None:
     @workflow
     async def wrong(ctx: WorkflowContext) -> None:
         for call in (
-            lambda: ctx.listen(),
+            ctx.listen,
             lambda: ctx.listen_many(tick, n=0),
             lambda: ctx.listen(tick, timeout=1, until=1),
             lambda: ctx.listen(tick, timeout=-1),
