@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Self
 from perdure.clock import wait
 from perdure.engine import subjects
 from perdure.engine.context.run import Run
+from perdure.engine.database.finish import set_aside
 from perdure.engine.database.gauges import gauges
+from perdure.engine.database.keys import WakeKind
 from perdure.engine.database.lease import (
     Lease,
     Wake,
@@ -31,7 +33,7 @@ from perdure.engine.database.lease import (
 from perdure.engine.database.load import read_cancel
 from perdure.engine.database.prune import prune
 from perdure.engine.database.records import WorkflowRecord
-from perdure.engine.errors import LeaseLost
+from perdure.engine.errors import CorruptRecord, LeaseLost
 from perdure.engine.runner import Runner
 from perdure.engine.suspension import RunAborted
 from perdure.engine.timers import TimerWheel
@@ -220,7 +222,7 @@ class Worker:
         while not self._stopping:
             try:
                 pause = await self._pull_once()
-            except WorldError as error:
+            except Exception as error:  # a defect with one name must not end the pulling
                 self._complain("looking for work failed, it is tried again", error)
                 self._dirty |= self._registry.names
                 pause = 1.0
@@ -311,14 +313,33 @@ class Worker:
             if started >= free or self._stopping:
                 break
             began = services.clock.monotonic()
-            leases = await take(services.database, services.keys, batch, self.id, now)
-            services.metrics.pulled(len(leases), services.clock.monotonic() - began, 0.0)
+            try:
+                leases = await take(services.database, services.keys, batch, self.id, now)
+            except CorruptRecord as error:
+                await self._set_aside(error, batch)
+                return started + 1
+            services.metrics.pulled(len(leases), services.clock.monotonic() - began)
+            woken_at = {w.workflow_id: w.ts for w in batch if w.kind == WakeKind.IMMEDIATE}
             for lease in leases:
+                since = woken_at.get(lease.workflow_id)
+                if since is not None:
+                    services.metrics.woken(lease.name, max(now - since, 0) / 1000)
                 self.begin(lease)
             started += len(leases)
         if len(wakes) < limit and len(chosen) == len(wakes):
             self._dirty.discard(name)
         return started
+
+    async def _set_aside(self, error: CorruptRecord, batch: list[Wake]) -> None:
+        """Take a workflow that nobody can lease out of the way of the others."""
+        services = self._services
+        for wake in batch:
+            if wake.workflow_id == error.workflow_id:
+                self._complain("a workflow cannot be read and is set aside", error)
+                now = services.clock.now()
+                closed = await set_aside(services.database, services.keys, wake, now)
+                if closed is not None:
+                    services.announce_end(wake.workflow_id, closed.woken)
 
     def _choose(self, wakes: list[Wake], now: int) -> list[Wake]:
         """Leave out what other workers should take, and some of the rest under high load."""
@@ -330,7 +351,7 @@ class Worker:
         if not self._services.options.shed_load or len(members) < 2:
             return chosen
         cpu = self._cpu.usage()
-        self._services.metrics.load_sampled(cpu, cpu, self._curve.ratio(cpu))
+        self._services.metrics.load_sampled(cpu, self._curve.ratio(cpu))
         random = self._services.random
         return [wake for wake in chosen if self._curve.keeps(cpu, random.random())]
 
@@ -427,7 +448,7 @@ class Worker:
             ):
                 try:
                     await chore()
-                except WorldError as error:
+                except Exception as error:  # a defect in one chore must not end the pings
                     self._complain(f"housekeeping failed ({chore.__name__})", error)
 
     async def _ping(self) -> None:

@@ -16,7 +16,7 @@ import msgspec
 
 from perdure.engine.database import gauges
 from perdure.engine.database.keys import SILENCED_INDEX, Keys, WakeKind
-from perdure.engine.database.lease import Lease, fence
+from perdure.engine.database.lease import Lease, Wake, fence
 from perdure.engine.database.queues import drop_pending
 from perdure.engine.database.record import read_record
 from perdure.engine.database.records import Phase, Prune, Status, WakeConditions
@@ -29,6 +29,7 @@ from perdure.engine.database.status import (
     write_status,
 )
 from perdure.engine.database.tags import index_tags
+from perdure.engine.errors import CorruptRecord
 from perdure.engine.history.failure import Failure
 from perdure.ids import Id
 from perdure.kv import Transaction, transactional
@@ -42,6 +43,7 @@ __all__ = [
     "complete",
     "fail",
     "quarantine",
+    "set_aside",
     "suspend",
 ]
 
@@ -147,6 +149,27 @@ async def quarantine(tx: Transaction, keys: Keys, lease: Lease, reason: str, now
     return await _close_run(tx, keys, lease, Phase.DEAD, now, None, failure)
 
 
+@transactional
+async def set_aside(tx: Transaction, keys: Keys, wake: Wake, now: int) -> Closed | None:
+    """Set the workflow of a wake aside whose status cannot be read, so that nobody can take it.
+
+    It is dead then, as after `quarantine`. Returns None, and changes nothing, if the status can be
+    read after all.
+    """
+    workflow_id = wake.workflow_id
+    try:
+        await read_status(tx, keys, workflow_id)
+    except CorruptRecord as error:
+        failure = Failure(type="Quarantined", message=error.message, code="engine.quarantined")
+    else:
+        return None
+    row = await tx.get(keys.status(workflow_id))
+    tx.clear(keys.wake(wake.name, wake.ts, workflow_id, wake.kind))
+    # A run that still believes to hold it had a lower epoch than a time in milliseconds.
+    status = Status(Phase.SLEEPING, now, now, wake.name)
+    return await close(tx, keys, workflow_id, row or b"", status, Phase.DEAD, now, None, failure)
+
+
 async def _close_run(
     tx: Transaction,
     keys: Keys,
@@ -174,9 +197,18 @@ async def close(
     output: bytes | None,
     failure: Failure | None,
 ) -> Closed:
-    """Close an open workflow, whose status was read serializably from `row`."""
-    record = await read_record(tx, keys, workflow_id)
-    name = record.name
+    """Close an open workflow, whose status was read serializably from `row`.
+
+    Raises `CorruptRecord`, but not for a dying workflow: that is how an unreadable one ends.
+    """
+    name = status.name
+    try:
+        record = await read_record(tx, keys, workflow_id)
+    except CorruptRecord:
+        if phase is not Phase.DEAD:
+            raise
+        # Nobody can tell where its list, tag and unique rows are; they stay until it is mended.
+        record = None
     if status.worker is not None:
         tx.clear(keys.lease(status.worker, workflow_id))
     clear_wakes(tx, keys, workflow_id, status)
@@ -187,16 +219,17 @@ async def close(
         write_value(tx, keys.output(workflow_id), output, fresh=True)
     if failure is not None:
         write_failure(tx, keys, workflow_id, failure)
-    tx.clear(keys.listed(name, record.created_at, workflow_id, open=True))
-    tx.set(keys.listed(name, record.created_at, workflow_id, open=False), b"")
-    index_tags(tx, keys, workflow_id, name, record.tags, old_open=True, new_open=False)
-    if record.unique is not None:
-        tx.clear(keys.unique(name, record.unique))
+    if record is not None:
+        tx.clear(keys.listed(name, record.created_at, workflow_id, open=True))
+        tx.set(keys.listed(name, record.created_at, workflow_id, open=False), b"")
+        index_tags(tx, keys, workflow_id, name, record.tags, old_open=True, new_open=False)
+        if record.unique is not None:
+            tx.clear(keys.unique(name, record.unique))
     if phase in INDEXED_PHASES:
         tx.set(keys.index(phase, name, now, workflow_id), b"")
     if phase is not Phase.DEAD:
         await drop_pending(tx, keys, workflow_id)
-        if record.prune is not Prune.NONE:
+        if record is not None and record.prune is not Prune.NONE:
             tx.set(keys.prune(now, workflow_id), b"")
     gauges.move(tx, keys, name, status.phase, phase)
     return Closed(await _wake_parents(tx, keys, workflow_id, now))
@@ -208,7 +241,11 @@ async def _wake_parents(tx: Transaction, keys: Keys, child: Id, now: int) -> set
     for key, _ in await tx.get_range(prefix, prefix + b"\xff"):
         tx.clear(key)
         parent = Id(key[len(prefix) :])
-        found = await read_status(tx, keys, parent)
+        try:
+            found = await read_status(tx, keys, parent)
+        except CorruptRecord:
+            # An unreadable parent must not keep its child from ending.
+            continue
         if found is None:
             continue
         row, status = found

@@ -20,10 +20,11 @@ import msgspec
 
 from perdure.engine.database import gauges
 from perdure.engine.database.keys import Keys, WakeKind, packed_integer
+from perdure.engine.database.record import read_record
 from perdure.engine.database.records import Phase, Status, encode
 from perdure.engine.database.status import clear_wakes, read_status, sleep_and_wake
 from perdure.engine.database.values import is_chunked
-from perdure.engine.errors import LeaseLost
+from perdure.engine.errors import CorruptRecord, LeaseLost
 from perdure.ids import Id
 from perdure.kv import Transaction, transactional
 from perdure.kv.chunks import clear_value
@@ -124,7 +125,8 @@ async def take(
     """Lease the workflows of these wakes to `worker`, all in one transaction.
 
     A wake that is out of date (the workflow runs, ended, is silenced, or has another wake now) is
-    cleared and gives no lease.
+    cleared and gives no lease. Raises `CorruptRecord` for a status that cannot be read; `set_aside`
+    takes that workflow out of the way.
     """
     by_workflow: dict[Id, list[Wake]] = {}
     for wake in wakes:
@@ -222,7 +224,11 @@ async def release_held(
     For leases that a worker took without hearing of it. Returns the workflow's name, or None if
     `worker` does not hold it.
     """
-    found = await read_status(tx, keys, workflow_id)
+    try:
+        found = await read_status(tx, keys, workflow_id)
+    except CorruptRecord:
+        tx.clear(keys.lease(worker, workflow_id))
+        return await _wake_unreadable(tx, keys, workflow_id, now)
     if found is None or found[1].phase is not Phase.RUNNING or found[1].worker != worker:
         tx.clear(keys.lease(worker, workflow_id))
         return None
@@ -244,14 +250,32 @@ async def release_lost(
     names: set[str] = set()
     for key, _ in rows:
         workflow_id = Id(key[len(prefix) :])
-        found = await read_status(tx, keys, workflow_id)
         tx.clear(key)
+        try:
+            found = await read_status(tx, keys, workflow_id)
+        except CorruptRecord:
+            names.update(filter(None, [await _wake_unreadable(tx, keys, workflow_id, now)]))
+            continue
         if found is None or found[1].phase is not Phase.RUNNING or found[1].worker != worker:
             continue
         _give_back(tx, keys, workflow_id, found, now)
         if found[1].silenced_at is None:
             names.add(found[1].name)
     return len(rows), names
+
+
+async def _wake_unreadable(tx: Transaction, keys: Keys, workflow_id: Id, now: int) -> str | None:
+    """Let a worker come across a workflow whose status cannot be read, to set it aside.
+
+    Returns its name, or None if the record does not tell it either.
+    """
+    try:
+        name = (await read_record(tx, keys, workflow_id)).name
+    except CorruptRecord:
+        return None
+    tx.set(keys.wake(name, now, workflow_id, WakeKind.IMMEDIATE), b"")
+    gauges.move(tx, keys, name, Phase.RUNNING, Phase.SLEEPING)
+    return name
 
 
 def _give_back(
