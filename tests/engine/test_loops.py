@@ -1,5 +1,6 @@
 """Loops: state that is kept, commits, compaction, nesting, and replay from the last commit."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -181,7 +182,7 @@ async def test_nested_loops(lab: Lab) -> None:
 async def test_loops_side_by_side(lab: Lab) -> None:
     @workflow
     async def work(ctx: WorkflowContext) -> tuple[int, int]:
-        def counting(limit: int) -> Any:
+        def counting(limit: int) -> Callable[..., Awaitable[Break[int] | None]]:
             async def body(ctx: WorkflowContext, at: list[int]) -> Break[int] | None:
                 await ctx.sleep(30)
                 at[0] += 1

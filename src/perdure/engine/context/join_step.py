@@ -5,9 +5,10 @@ another one failed. Afterwards: the first error in order is raised; else, if a m
 workflow sleeps until any of them can go on (the union of their wakes, defect D8); else all results
 are returned.
 
-A join that ended with an error while other members were unfinished, and whose error the code
-caught, has more history behind it. Its unfinished members are abandoned: a replay does not run
-them on (they could turn a recorded outcome), it only replays what they have.
+When a join ends with an error, which the code may catch, members that are unfinished by then are
+abandoned: a replay does not run them on (they could turn a recorded outcome), it only replays what
+they have. Of a closure, nothing else tells that it was unfinished, so its event is marked before
+the error is raised. The event of any other step tells, once there is more history behind the join.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
+
 from perdure.engine.context.branch import Branch
 from perdure.engine.context.step import Step
 from perdure.engine.database.records import WakeConditions
@@ -23,6 +26,7 @@ from perdure.engine.definitions import Workflow
 from perdure.engine.errors import ConcurrentStep
 from perdure.engine.history.cursor import Insertion, Match, Replay
 from perdure.engine.history.events import BranchEvent, EventKind
+from perdure.engine.history.location import Coordinate
 from perdure.engine.suspension import RunAborted, Suspend, is_from_outside
 
 if TYPE_CHECKING:
@@ -39,24 +43,29 @@ Member = Step[T] | Closure[T]
 class ClosureStep(Step[T]):
     """Run a function of the context in a branch of its own."""
 
-    __slots__ = ("closure",)
+    __slots__ = ("closure", "event")
 
     kind = EventKind.BRANCH
 
     def __init__(self, branch: Branch, version: int, closure: Closure[T]) -> None:
         super().__init__(branch, version)
         self.closure = closure
+        self.event: BranchEvent | None = None
 
     async def perform(self, match: Match) -> T:
         from perdure.engine.context.workflow import WorkflowContext
 
         branch = self.branch
         if isinstance(match, Replay):
-            branch.pass_over(match.event)
+            event = match.event
+            assert isinstance(event, BranchEvent)
+            branch.pass_over(event)
+            self.abandoned = event.abandoned
         else:
             now = branch.run.now()
             event = BranchEvent(self.version, now, now)
             await branch.run.write(branch.key(match.coordinate), event)
+        self.event = event
         inner = branch.child(match.coordinate, self)
         try:
             result = await self.closure(WorkflowContext(inner, self.version))
@@ -64,6 +73,13 @@ class ClosureStep(Step[T]):
             return result
         finally:
             branch.rejoin(inner)
+
+    async def abandon(self, coordinate: Coordinate) -> None:
+        """Mark the branch at `coordinate` as left behind unfinished."""
+        if self.event is None or self.frozen:
+            return
+        event = msgspec.structs.replace(self.event, abandoned=True)
+        await self.branch.run.write(self.branch.key(coordinate), event, fresh=False)
 
 
 def inline(branch: Branch, version: int, workflow: Workflow[Any, T], argument: Any) -> Step[T]:
@@ -85,7 +101,7 @@ async def join(branch: Branch, version: int, members: Sequence[Member[Any]]) -> 
     has_more = branch.cursor.peek() is not None
     for step, match in zip(steps, places, strict=True):
         inserted = isinstance(match, Insertion) and not match.gap
-        step.abandoned = has_more and not inserted
+        step.abandoned = has_more and not inserted and not isinstance(step, ClosureStep)
         step.known_delivered = branch.cancel_delivered
     tasks = [
         asyncio.ensure_future(_perform(branch, step, match))
@@ -100,6 +116,10 @@ async def join(branch: Branch, version: int, members: Sequence[Member[Any]]) -> 
         raise
     finally:
         branch.busy = False
+    if branch.run.ending is None and any(outcome.failed for outcome in outcomes):
+        for step, match, outcome in zip(steps, places, outcomes, strict=True):
+            if outcome.waits and isinstance(step, ClosureStep):
+                await step.abandon(match.coordinate)
     return _conclude(branch, outcomes)
 
 
@@ -123,15 +143,28 @@ class _Outcome:
         self.value = value
         self.error = error
 
+    @property
+    def waits(self) -> bool:
+        return isinstance(self.error, Suspend)
+
+    @property
+    def failed(self) -> bool:
+        return self.error is not None and not isinstance(self.error, Suspend | RunAborted)
+
 
 async def _perform(branch: Branch, step: Step[Any], match: Match) -> _Outcome:
+    failed = False
     try:
         await branch.settle(step, match)
         return _Outcome(await step.perform(match))
     except BaseException as error:
         if is_from_outside(error):
             raise
+        failed = not isinstance(error, Suspend)
         return _Outcome(error=error)
+    finally:
+        if step.gate is not None:
+            step.gate.ended(failed=failed)
 
 
 def _conclude(branch: Branch, outcomes: Sequence[_Outcome]) -> list[Any]:

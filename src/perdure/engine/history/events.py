@@ -211,6 +211,8 @@ class BranchEvent(_Event, tag=EventKind.BRANCH.value, array_like=True, frozen=Tr
     """The root of a place of its own: a closure in a join, an iteration, an inline workflow."""
 
     KIND: ClassVar[EventKind] = EventKind.BRANCH
+    abandoned: bool = False
+    """It was not finished when its join ended with the error of another member."""
 
 
 class RemovedEvent(_Event, tag=EventKind.REMOVED.value, array_like=True, frozen=True, gc=False):
