@@ -7,11 +7,13 @@ failed, the thread goes on until the function returns, and its slot is busy unti
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import importlib
 import multiprocessing
 import os
 import threading
+from collections.abc import Callable
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from perdure.engine.definitions import Activity
 from perdure.engine.errors import InvalidDefinition
 from perdure.engine.options import EngineOptions
+from perdure.ids import Id
 
 if TYPE_CHECKING:
     from perdure.engine.context.activity import ActivityContext
@@ -31,10 +34,10 @@ __all__ = ["Executors", "ProcessContext"]
 class ProcessContext:
     """What an activity in another process sees: the plain facts of its attempt."""
 
-    workflow_id: bytes
+    workflow_id: Id
     workflow_name: str
     activity_name: str
-    ray_id: bytes
+    ray_id: Id
     attempt: int
 
 
@@ -45,20 +48,38 @@ class Executors:
         self._options = options
         self._threads: Executor | None = None
         self._processes: ProcessPoolExecutor | None = None
+        self._thread_places = asyncio.Semaphore(options.threads)
+        self._process_places = asyncio.Semaphore(options.processes or os.cpu_count() or 1)
 
     async def call(self, activity: Activity[Any, Any], ctx: ActivityContext, argument: Any) -> Any:
-        """Run a sync activity in its pool and return its result."""
+        """Run a sync activity in its pool and return its result.
+
+        It waits for a free place first: the attempt, and with it its time-outs, begins after that.
+        """
+        places = self._process_places if activity.process else self._thread_places
+        await places.acquire()
+        ctx.begin()
+        if activity.process:
+            try:
+                return await self._in_process(activity, ctx, argument)
+            finally:
+                places.release()
         loop = asyncio.get_running_loop()
-        if not activity.process:
-            context = contextvars.copy_context()
-            return await loop.run_in_executor(
-                self._thread_pool(), context.run, _call, activity, ctx, argument
-            )
+        context = contextvars.copy_context()
+        running = self._thread_pool().submit(context.run, _call, activity, ctx, argument)
+        # The place is free when the function ends, also when nobody waits for it any more.
+        running.add_done_callback(lambda _: _on_loop(loop, places.release))
+        return await asyncio.wrap_future(running)
+
+    async def _in_process(
+        self, activity: Activity[Any, Any], ctx: ActivityContext, argument: Any
+    ) -> Any:
+        loop = asyncio.get_running_loop()
         facts = ProcessContext(
-            bytes(ctx.workflow_id),
+            ctx.workflow_id,
             ctx.workflow_name,
             ctx.activity_name,
-            bytes(ctx.ray_id),
+            ctx.ray_id,
             ctx.attempt,
         )
         stored = activity.input_codec.encode(argument)
@@ -102,6 +123,11 @@ class Executors:
             self._threads.shutdown(wait=False, cancel_futures=True)
         if self._processes is not None:
             self._processes.shutdown(wait=False, cancel_futures=True)
+
+
+def _on_loop(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits for a place
+        loop.call_soon_threadsafe(callback)
 
 
 def _call(activity: Activity[Any, Any], ctx: Any, argument: Any) -> Any:

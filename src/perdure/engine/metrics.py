@@ -130,20 +130,8 @@ class EngineMetrics:
         self._pull = self._histogram(
             "pull_workflows_duration_seconds", "Finding and leasing due workflows.", ()
         )
-        self._pull_history = self._histogram(
-            "pull_workflows_history_duration_seconds", "Loading leased workflows.", ()
-        )
-        self._pull_full = self._histogram(
-            "pull_workflows_full_duration_seconds", "One whole pull.", ()
-        )
         self._last_pull = self._gauge(
             "last_pull_workflows_duration_seconds", "Finding and leasing, last pull."
-        )
-        self._last_pull_history = self._gauge(
-            "last_pull_workflows_history_duration_seconds", "Loading, last pull."
-        )
-        self._last_pull_full = self._gauge(
-            "last_pull_workflows_full_duration_seconds", "The last pull as a whole."
         )
         self._leased = self._histogram(
             "workflow_leased", "Workflows leased by one pull.", (), _COUNT_BUCKETS
@@ -151,7 +139,6 @@ class EngineMetrics:
         self._worker_active: _Children[str, Gauge] = _Children(
             self._gauge("worker_workflow_active", "Workflows in memory.", ["workflow_name"]).labels
         )
-        self._cpu = self._histogram("cpu_usage", "CPU in use, share of 1.", (), _SHARE_BUCKETS)
         self._cpu_smoothed = self._histogram(
             "cpu_usage_smoothed", "CPU in use, smoothed, share of 1.", (), _SHARE_BUCKETS
         )
@@ -271,26 +258,20 @@ class EngineMetrics:
         """One poll handled `count` wake-up messages."""
         self._bumps.observe(count)
 
-    def pulled(self, leased: int, lease_seconds: float, load_seconds: float) -> None:
-        """One pull leased `leased` workflows and loaded them."""
-        full = lease_seconds + load_seconds
+    def pulled(self, leased: int, seconds: float) -> None:
+        """One pull leased `leased` workflows. Loading them is the transaction `load`."""
         self._leased.observe(leased)
-        self._pull.observe(lease_seconds)
-        self._pull_history.observe(load_seconds)
-        self._pull_full.observe(full)
-        self._last_pull.set(lease_seconds)
-        self._last_pull_history.set(load_seconds)
-        self._last_pull_full.set(full)
+        self._pull.observe(seconds)
+        self._last_pull.set(seconds)
 
     def workflow_in_memory(self, workflow: str, change: int) -> None:
         """A run started (+1) or left memory (-1) in this worker."""
         count = self.in_memory[workflow] = self.in_memory.get(workflow, 0) + change
         self._worker_active[workflow].set(count)
 
-    def load_sampled(self, cpu: float, smoothed: float, ratio: float) -> None:
-        """CPU in use, the same smoothed, and the share of due work taken: each 0 to 1."""
-        self._cpu.observe(cpu)
-        self._cpu_smoothed.observe(smoothed)
+    def load_sampled(self, cpu: float, ratio: float) -> None:
+        """Smoothed CPU in use, and the share of due work taken: each 0 to 1."""
+        self._cpu_smoothed.observe(cpu)
         self._shedding.observe(ratio)
 
     # Workflows ----------------------------------------------------------------------------------

@@ -29,8 +29,8 @@ from perdure.engine.errors import (
     Cancelled,
     CorruptHistory,
     CorruptRecord,
+    EventMissing,
     LeaseLost,
-    WorkflowNotFound,
 )
 from perdure.engine.history.failure import Failure
 from perdure.engine.history.history import History
@@ -234,7 +234,7 @@ class Runner:
         if isinstance(cause, CorruptHistory | CorruptRecord):
             await self._quarantine(lease, cause)
             return
-        if isinstance(cause, WorkflowNotFound):
+        if isinstance(cause, EventMissing):
             await self._fail(lease, cause)
             return
         self._services.log.warning(

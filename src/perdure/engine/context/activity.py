@@ -84,6 +84,12 @@ class ActivityContext(OperationContext):
         self.watchdog: _Watchdog | None = None
         self._loop = asyncio.get_running_loop()
 
+    def begin(self) -> None:
+        """Note that the attempt really begins now, after waiting for a free place in a pool."""
+        self.attempt_started = self._branch.run.now()
+        if self.watchdog is not None:
+            self.watchdog.restart()
+
     # -- who and when
 
     @property

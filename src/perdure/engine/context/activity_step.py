@@ -226,11 +226,12 @@ class _Watchdog:
     It cancels the task it was made in, once, and remembers that it was the one who did.
     """
 
-    __slots__ = ("_beat", "_clock", "_end", "_silence", "_task", "_timer", "expired")
+    __slots__ = ("_beat", "_clock", "_end", "_silence", "_task", "_timeout", "_timer", "expired")
 
     def __init__(self, clock: Clock, timeout: float | None, silence: float | None) -> None:
         self._clock = clock
         self._silence = silence
+        self._timeout = timeout
         self._end = None if timeout is None else clock.monotonic() + timeout
         self._beat = clock.monotonic()
         self._task = asyncio.current_task()
@@ -245,6 +246,12 @@ class _Watchdog:
         if ends:
             delay = max(min(ends) - self._clock.monotonic(), 0)
             self._timer = self._clock.call_later(delay, self._fire)
+
+    def restart(self) -> None:
+        """Begin anew: the attempt has waited for its place until now."""
+        self._beat = self._clock.monotonic()
+        if self._timeout is not None:
+            self._end = self._beat + self._timeout
 
     def heard(self) -> None:
         """Note a heartbeat."""

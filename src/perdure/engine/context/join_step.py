@@ -23,7 +23,7 @@ from perdure.engine.context.branch import Branch
 from perdure.engine.context.step import Step
 from perdure.engine.database.records import WakeConditions
 from perdure.engine.definitions import Workflow
-from perdure.engine.errors import ConcurrentStep
+from perdure.engine.errors import ConcurrentStep, HistoryDiverged
 from perdure.engine.history.cursor import Insertion, Match, Replay
 from perdure.engine.history.events import BranchEvent, EventKind
 from perdure.engine.history.location import Coordinate
@@ -153,18 +153,13 @@ class _Outcome:
 
 
 async def _perform(branch: Branch, step: Step[Any], match: Match) -> _Outcome:
-    failed = False
     try:
         await branch.settle(step, match)
         return _Outcome(await step.perform(match))
     except BaseException as error:
         if is_from_outside(error):
             raise
-        failed = not isinstance(error, Suspend)
         return _Outcome(error=error)
-    finally:
-        if step.gate is not None:
-            step.gate.ended(failed=failed)
 
 
 def _conclude(branch: Branch, outcomes: Sequence[_Outcome]) -> list[Any]:
@@ -178,6 +173,14 @@ def _conclude(branch: Branch, outcomes: Sequence[_Outcome]) -> list[Any]:
     waits = [error for error in errors if isinstance(error, Suspend)]
     if waits:
         wake = WakeConditions.union([wait.wake for wait in waits])
+        if wake.empty and not branch.frozen:
+            raise branch.run.end(
+                HistoryDiverged(
+                    branch.location,
+                    "a join that waits",
+                    "events recorded after that join had failed",
+                )
+            )
         branch.suspended = Suspend(wake, "; ".join(dict.fromkeys(wait.reason for wait in waits)))
         raise branch.suspended
     return [outcome.value for outcome in outcomes]

@@ -9,11 +9,12 @@ is there before them (defect D36), and a commit per iteration is saved.
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from perdure.codec import codec_for, decode, encode
+from perdure.codec import Codec, codec_for
 from perdure.engine.context.branch import Branch
 from perdure.engine.context.step import Step
 from perdure.engine.database.steps import commit_loop
@@ -49,7 +50,7 @@ LoopBody = Callable[["WorkflowContext", S], Awaitable[Break[B] | Continue[S] | N
 class LoopStep(Step[B]):
     """Run `body` until it returns `Break`."""
 
-    __slots__ = ("body", "codec", "commit_every", "state")
+    __slots__ = ("body", "codec", "commit_every", "output_codec", "state")
 
     kind = EventKind.LOOP
 
@@ -65,6 +66,7 @@ class LoopStep(Step[B]):
         self.body = body
         self.state = state
         self.codec = codec_for(type(state))
+        self.output_codec: Codec[B] = codec_for(_break_type(body))
         self.commit_every = commit_every
 
     async def perform(self, match: Match) -> B:
@@ -74,8 +76,7 @@ class LoopStep(Step[B]):
             assert isinstance(event, LoopEvent)
             if event.output is not None:
                 branch.pass_over(event)
-                result: B = decode(event.output)
-                return result
+                return self.output_codec.decode(event.output)
         else:
             event = self._event(0, self.codec.encode(self.state), branch.run.now())
             await branch.run.write(branch.key(match.coordinate), event)
@@ -102,13 +103,14 @@ class LoopStep(Step[B]):
                 ended = isinstance(outcome, Break)
                 if not ended and iteration - committed < self.commit_every:
                     continue
-                output = encode(outcome.value) if isinstance(outcome, Break) else None
+                output = (
+                    self.output_codec.encode(outcome.value) if isinstance(outcome, Break) else None
+                )
                 stored = self.codec.encode(state)
                 await self._commit(match, self._event(iteration, stored, event.created_at, output))
                 committed = iteration
                 if output is not None:
-                    value: B = decode(output)
-                    return value
+                    return self.output_codec.decode(output)
                 # What the next iteration sees is what a replay would see.
                 state = self.codec.decode(stored)
         finally:
@@ -144,3 +146,15 @@ class LoopStep(Step[B]):
             )
         )
         services.metrics.loop_committed(run.lease.name, (run.now() - event.at) / 1000)
+
+
+def _break_type(body: LoopBody[Any, Any]) -> Any:
+    """Return what `Break` carries by the body's return annotation; Any when that does not say."""
+    try:
+        returned = typing.get_type_hints(body).get("return")
+    except (NameError, TypeError):
+        # Types of a local scope cannot be named from here; plain values need no name.
+        return Any
+    members = (returned, *typing.get_args(returned))
+    carried = [typing.get_args(m)[0] for m in members if typing.get_origin(m) is Break]
+    return carried[0] if len(carried) == 1 else Any
