@@ -1,4 +1,4 @@
-"""The stage of the proofs, closed at the end: whatever went wrong behind the scenes fails a test."""
+"""The stage of the proofs. At its end, whatever went wrong behind the scenes fails the test."""
 
 from collections.abc import AsyncIterator
 

@@ -59,7 +59,8 @@ async def waits(ctx: WorkflowContext) -> int:
 
 @workflow
 async def waits_bounded(ctx: WorkflowContext) -> int | None:
-    return await ctx.listen(paid, timeout=1_000_000)
+    number: int | None = await ctx.listen(paid, timeout=1_000_000)
+    return number
 
 
 @workflow

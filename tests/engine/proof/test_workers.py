@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -269,11 +270,11 @@ async def test_a_run_that_fails_in_the_engine_itself(
 # -- rows that cannot be read
 
 
-ROWS = {
-    "record": lambda wf: KEYS.record(wf),
-    "status": lambda wf: KEYS.status(wf),
+ROWS: dict[str, Callable[[Id], bytes]] = {
+    "record": KEYS.record,
+    "status": KEYS.status,
     "history": lambda wf: KEYS.history(wf) + pack_location(((1,),)),
-    "cancel": lambda wf: KEYS.cancel(wf),
+    "cancel": KEYS.cancel,
     "place": lambda wf: KEYS.history(wf) + b"no location",
 }
 
