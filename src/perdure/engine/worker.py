@@ -1,10 +1,9 @@
-"""The worker: takes due workflows, runs them, and keeps house among the other workers.
+"""The worker: finds due workflows, takes its share of them, and runs them.
 
-Two loops. The pull loop waits for a doorbell, a timer, a free slot or the poll interval, looks at
-the names that may have something due, leases what is this worker's share, and starts runs. The
-housekeeping loop pings, gives back what lost workers held, releases leases that name this worker
-but are not running (defect D14), looks for cancel requests whose message was lost, and does the
-elected chores. Neither ever ends because of an error in the store; both try again (defect D15).
+The pull loop waits for a doorbell, a timer, a free place or the poll interval, looks at the names
+that may have something due, leases what is this worker's share, and starts runs. The ping loop
+keeps the worker among the living. Everything else that has to be done now and then is
+`housekeeping`. None of the loops ends because of an error; all try again (defect D15).
 """
 
 from __future__ import annotations
@@ -17,28 +16,23 @@ from perdure.clock import wait
 from perdure.engine import subjects
 from perdure.engine.context.run import Run
 from perdure.engine.database.finish import set_aside
-from perdure.engine.database.gauges import gauges
 from perdure.engine.database.keys import WakeKind
 from perdure.engine.database.lease import (
     Lease,
     Wake,
     due,
-    held,
-    holders,
-    release_held,
-    release_lost,
     take,
     upcoming,
 )
 from perdure.engine.database.load import read_cancel
-from perdure.engine.database.prune import prune
 from perdure.engine.database.records import WorkflowRecord
 from perdure.engine.errors import CorruptRecord, LeaseLost
+from perdure.engine.housekeeping import Housekeeping
 from perdure.engine.runner import Runner
 from perdure.engine.suspension import RunAborted
 from perdure.engine.timers import TimerWheel
 from perdure.errors import WorldError
-from perdure.fleet import Assignment, Chore, CpuMeter, Fleet, SheddingCurve
+from perdure.fleet import Assignment, CpuMeter, Fleet, SheddingCurve
 from perdure.ids import Id
 from perdure.kv import Subspace
 
@@ -98,30 +92,14 @@ class Worker:
         self._stopping = False
         self.reserved = 0
         """How many places are kept for workflows whose dispatch is under way."""
-        self._strays: set[Id] = set()
         self._loops: list[asyncio.Task[None]] = []
         self._next_poll = 0.0
         self._turn = 0
         self._cpu = CpuMeter(services.clock)
         self._curve = SheddingCurve()
-        self._metrics_chore = self._chore("metrics", options.metrics_interval)
-        self._prune_chore = self._chore("prune", options.prune_interval)
-        self._next_metrics = 0.0
-        self._next_prune = 0.0
+        self._housekeeping = Housekeeping(services, self._fleet, self._running)
         self._subscription = services.pubsub.subscribe(
             subjects.worker(self.id), self._hear_attention
-        )
-
-    def _chore(self, name: str, interval: float) -> Chore:
-        services = self._services
-        ttl = 3 * max(interval, services.options.ping_interval)
-        return Chore(
-            services.database,
-            Subspace(services.keys.node),
-            name,
-            self.id,
-            clock=services.clock,
-            ttl=ttl,
         )
 
     # -- life
@@ -133,11 +111,12 @@ class Worker:
         what they held goes on at once instead of after `lost_after`.
         """
         if alone:
-            await self._succeed()
+            await self._housekeeping.succeed()
         await self._fleet.join()
         self._loops = [
             asyncio.create_task(self._pull_loop(), name="perdure-pull"),
-            asyncio.create_task(self._housekeeping_loop(), name="perdure-housekeeping"),
+            asyncio.create_task(self._ping_loop(), name="perdure-ping"),
+            asyncio.create_task(self._housekeeping.run(), name="perdure-housekeeping"),
         ]
 
     async def stop(self, timeout: float) -> None:
@@ -150,17 +129,17 @@ class Worker:
             return
         self._stopping = True
         self._listener.event.set()
-        pulling, housekeeping = self._loops or (None, None)
-        if pulling is not None:
-            await asyncio.wait([pulling])
+        if self._loops:
+            await asyncio.wait(self._loops[:1])
         await self._retire()
         for place in self._running.values():
             if place.run is not None:
                 place.run.stop()
         await self._drain(timeout)
-        if housekeeping is not None:
-            housekeeping.cancel()
-            await asyncio.wait([housekeeping])
+        for loop in self._loops:
+            loop.cancel()
+        if self._loops:
+            await asyncio.wait(self._loops)
         await self._abandon()
         self._listener.close()
         self._subscription.close()
@@ -202,9 +181,7 @@ class Worker:
     async def _leave(self) -> None:
         """Give back every lease that is left and disappear."""
         try:
-            await self._give_back_all(self.id)
-            await self._metrics_chore.release()
-            await self._prune_chore.release()
+            await self._housekeeping.leave()
             await self._fleet.leave()
         except WorldError as error:
             self._complain("the worker could not say goodbye; others notice in a while", error)
@@ -432,114 +409,23 @@ class Worker:
         elif request is not None and run.cancel is None:
             run.request_cancel(request)
 
-    # -- housekeeping
+    # -- staying alive
 
-    async def _housekeeping_loop(self) -> None:
+    async def _ping_loop(self) -> None:
+        """Ping, and notice what happened to our runs in the store if the message was lost.
+
+        A loop of its own: no chore, however long it takes, may keep the pings.
+        """
         clock = self._services.clock
         while True:
             await clock.sleep(self._services.options.ping_interval)
-            for chore in (
-                self._ping,
-                self._fail_over,
-                self._reconcile,
-                self._look_after_all,
-                self._publish_gauges,
-                self._prune,
-            ):
-                try:
-                    await chore()
-                except Exception as error:  # a defect in one chore must not end the pings
-                    self._complain(f"housekeeping failed ({chore.__name__})", error)
-
-    async def _ping(self) -> None:
-        await self._fleet.ping()
-        self._services.metrics.pinged(self._services.clock.now())
-
-    async def _fail_over(self) -> None:
-        """Give back what lost workers held."""
-        services = self._services
-        known = await holders(services.database, services.keys)
-        for lost in await self._fleet.lost(known):
-            count = await self._give_back_all(lost)
-            await self._fleet.forget(lost)
-            services.log.warning("a worker was lost", worker=str(lost), workflows=count)
-
-    async def _succeed(self) -> None:
-        """Give back what the former owners of this store held when they died."""
-        for dead in await self._fleet.others():
-            count = await self._give_back_all(dead)
-            await self._fleet.forget(dead, surely_dead=True)
-            self._services.log.info(
-                "the store's last worker died", worker=str(dead), workflows=count
-            )
-
-    async def _give_back_all(self, worker: Id) -> int:
-        services = self._services
-        total = 0
-        while True:
-            count, names = await release_lost(
-                services.database, services.keys, worker, services.clock.now(), _LOST_BATCH
-            )
-            services.doorbell.ring(*names)
-            total += count
-            if count < _LOST_BATCH:
-                return total
-
-    async def _reconcile(self) -> None:
-        """Release leases that name this worker but that it does not run.
-
-        Only those seen so twice: a lease may have been committed and not be heard of yet.
-        """
-        services = self._services
-        before = set(self._running)
-        leased = set(await held(services.database, services.keys, self.id))
-        suspects, self._strays = self._strays, leased - before - set(self._running)
-        for workflow_id in sorted(suspects & self._strays):
-            name = await release_held(
-                services.database, services.keys, self.id, workflow_id, services.clock.now()
-            )
-            if name is not None:
-                services.log.warning("a stray lease was released", workflow_id=str(workflow_id))
-                services.doorbell.ring(name)
-
-    async def _look_after_all(self) -> None:
-        for workflow_id in list(self._running):
-            await self._look_after(workflow_id)
-
-    async def _publish_gauges(self) -> None:
-        services = self._services
-        if services.clock.monotonic() < self._next_metrics:
-            return
-        self._next_metrics = services.clock.monotonic() + services.options.metrics_interval
-        if await self._metrics_chore.hold():
-            values = await gauges(services.database, services.keys)
-            services.metrics.global_gauges.expose(values, self._metrics_chore.ttl)
-            services.metrics.gauges_published(services.clock.now())
-        else:
-            services.metrics.global_gauges.hide()
-
-    async def _prune(self) -> None:
-        services = self._services
-        options = services.options
-        if options.prune_after is None or services.clock.monotonic() < self._next_prune:
-            return
-        self._next_prune = services.clock.monotonic() + options.prune_interval
-        if not await self._prune_chore.hold():
-            return
-        before = services.clock.now() - round(options.prune_after * 1000)
-        total = 0
-        cursor: bytes | None = None
-        while not self._stopping:
-            now = services.clock.now()
-            pruned = await prune(
-                services.database, services.keys, before, _PRUNE_BATCH, now, cursor
-            )
-            total += pruned.count
-            cursor = pruned.cursor
-            if cursor is None or not await self._prune_chore.hold():
-                break
-        if total:
-            services.log.info("closed workflows were pruned", count=total)
+            try:
+                await self._fleet.ping()
+                self._services.metrics.pinged(clock.now())
+                for workflow_id in list(self._running):
+                    await self._look_after(workflow_id)
+            except Exception as error:  # the next ping may work
+                self._complain("a ping failed", error)
 
     def _complain(self, event: str, error: Exception) -> None:
         self._services.log.warning(event, error=f"{type(error).__name__}: {error}")
