@@ -433,6 +433,15 @@ async def test_a_clock_that_jumps(stage: Stage) -> None:
     assert await stage.leftovers() == []
 
 
+async def test_work_that_is_due_does_not_wait_for_a_clock_that_was_set_back(stage: Stage) -> None:
+    engine = await stage.engine(*WORKFLOWS)
+    handle = await engine.dispatch(listens)
+    await stage.pass_time(10)
+    await handle.signal(go(1))
+    stage.clock.jump(-3_600_000)
+    assert await stage.until(handle.result(), within=60) == 1
+
+
 async def test_members_that_cannot_ping_are_given_up_but_come_back(stage: Stage) -> None:
     options = OPTIONS
     first = await stage.engine(*WORKFLOWS, options=options)

@@ -51,7 +51,11 @@ _SIX_BYTES_BELOW = 1 << 48
 
 
 class WakeKind:
-    """The last part of a wake key: why the workflow is to be woken at that time."""
+    """Why a workflow is to be woken at that time.
+
+    Kinds are apart in the index because only a deadline depends on the clock: what is to be woken
+    at once is due even if the clock was set back since.
+    """
 
     IMMEDIATE = 0
     DEADLINE = 1
@@ -159,17 +163,21 @@ class Keys:
     # Wakes and leases.
 
     def wakes(self, name: str) -> bytes:
-        """The prefix of all wakes of workflows called `name`; a packed timestamp follows."""
+        """The prefix of all wakes of workflows called `name`; the kind follows."""
         return self._wake + packed_text(name)
+
+    def wakes_of(self, name: str, kind: int) -> bytes:
+        """The prefix of the wakes of one kind; a packed timestamp follows."""
+        return self._wake + packed_text(name) + _WAKE_KINDS[kind]
 
     def wake(self, name: str, at: int, workflow_id: bytes, kind: int) -> bytes:
         return (
             self._wake
             + packed_text(name)
+            + _WAKE_KINDS[kind]
             + packed_integer(at)
             + _ID
             + workflow_id
-            + _WAKE_KINDS[kind]
         )
 
     def all_leases(self) -> bytes:

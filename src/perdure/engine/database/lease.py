@@ -81,41 +81,44 @@ async def fence(tx: Transaction, lease: Lease) -> None:
 
 @transactional
 async def due(tx: Transaction, keys: Keys, name: str, before: int, limit: int) -> list[Wake]:
-    """The oldest wakes of workflows called `name` with a time below `before` (ms, exclusive)."""
-    prefix = keys.wakes(name)
-    end = prefix + packed_integer(before)
-    start = len(prefix)
-    wakes = []
-    for key, _ in await tx.get_range(prefix, end, limit=limit, snapshot=True):
-        if key[start] == 0x1A:  # an integer of six bytes, as all of today's timestamps are
-            at = int.from_bytes(key[start + 1 : start + 7], "big")
-            workflow_id = Id(key[start + 8 : start + 27])
-            kind = WakeKind.DEADLINE if len(key) == start + 29 else WakeKind.IMMEDIATE
-            wakes.append(Wake(name, at, workflow_id, kind))
-        else:
-            wakes.append(_wake(name, key, start))
-    return wakes
+    """The oldest wakes of workflows called `name` that are due: all immediate ones, whatever their
+    time says, and the deadlines below `before` (ms, exclusive)."""
+    wakes: list[Wake] = []
+    for kind in (WakeKind.IMMEDIATE, WakeKind.DEADLINE):
+        prefix = keys.wakes_of(name, kind)
+        end = prefix + (b"\xff" if kind == WakeKind.IMMEDIATE else packed_integer(before))
+        rows = await tx.get_range(prefix, end, limit=limit, snapshot=True)
+        wakes += [_wake(name, kind, key, len(prefix)) for key, _ in rows]
+    if len(wakes) > 1:
+        wakes.sort(key=_due_at)
+    return wakes[:limit]
 
 
-def _wake(name: str, key: bytes, start: int) -> Wake:
-    at, workflow_id, kind = unpack(key, start)
-    assert isinstance(at, int)
+def _due_at(wake: Wake) -> int:
+    return wake.ts
+
+
+def _wake(name: str, kind: int, key: bytes, start: int) -> Wake:
+    if key[start] == 0x1A:  # an integer of six bytes, as all of today's timestamps are
+        at = int.from_bytes(key[start + 1 : start + 7], "big")
+        return Wake(name, at, Id(key[start + 8 : start + 27]), kind)
+    instant, workflow_id = unpack(key, start)
+    assert isinstance(instant, int)
     assert isinstance(workflow_id, Id)
-    assert isinstance(kind, int)
-    return Wake(name, at, workflow_id, kind)
+    return Wake(name, instant, workflow_id, kind)
 
 
 @transactional
 async def upcoming(
     tx: Transaction, keys: Keys, name: str, after: int, until: int, limit: int
 ) -> list[int]:
-    """The times in [after, until) (ms, ascending) at which workflows called `name` will be due."""
-    prefix = keys.wakes(name)
+    """The deadlines in [after, until) (ms, ascending) of workflows called `name`."""
+    prefix = keys.wakes_of(name, WakeKind.DEADLINE)
     start = len(prefix)
     rows = await tx.get_range(
         prefix + packed_integer(after), prefix + packed_integer(until), limit=limit, snapshot=True
     )
-    return [_wake(name, key, start).ts for key, _ in rows]
+    return [_wake(name, WakeKind.DEADLINE, key, start).ts for key, _ in rows]
 
 
 @transactional
