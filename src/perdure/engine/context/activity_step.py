@@ -102,6 +102,8 @@ class ActivityStep(Step[O]):
                 raise Suspend(WakeConditions(), "abandoned member of a join")
             if event is not None and event.retry_at is not None:
                 await run.wait_until(event.retry_at, self, coordinate)
+                if self.wants_cancel():
+                    await branch.interrupt(coordinate)
             started = run.now()
             if event is None:
                 kept, digest = kept_input(stored)

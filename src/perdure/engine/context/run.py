@@ -153,16 +153,17 @@ class Run:
     async def wait_until(self, instant: int, step: Step[Any], coordinate: Coordinate) -> None:
         """Wait for an instant (epoch ms): in memory when it is near, else by going to sleep.
 
-        A stop ends the run, a cancel request interrupts the `step` at `coordinate`.
+        A stop ends the run, a cancel request interrupts the `step` at `coordinate`; but not when
+        the instant has passed, because a replay cannot tell that from a wait that ended before.
         """
         branch = step.branch
         while True:
             beat = self.pulse.next()
-            if step.wants_cancel() and not step.frozen:
-                await branch.interrupt(coordinate)
             remaining = instant - self.now()
             if remaining <= 0:
                 return
+            if step.wants_cancel() and not step.frozen:
+                await branch.interrupt(coordinate)
             if self.stopping:
                 raise self.end(Suspend(WakeConditions(deadline=instant), "evicted"))
             if step.frozen or remaining > self.services.options.linger * 1000:

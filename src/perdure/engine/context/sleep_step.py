@@ -31,6 +31,10 @@ class SleepStep(Step[None]):
             event = match.event
             assert isinstance(event, SleepEvent)
             branch.check_interrupted(match.coordinate)
+            if not self.in_join and branch.cursor.peek() is not None:
+                # It is over, whatever the wall clock says now: the code took further steps.
+                self._end(event)
+                return
         else:
             now = run.now()
             deadline = self.deadline
@@ -39,5 +43,8 @@ class SleepStep(Step[None]):
             event = SleepEvent(version=self.version, created_at=now, at=now, deadline=deadline)
             await run.write(branch.key(match.coordinate), event)
         await run.wait_until(event.deadline, self, match.coordinate)
-        branch.pass_over(event)
-        branch.at = max(branch.at, event.deadline)
+        self._end(event)
+
+    def _end(self, event: SleepEvent) -> None:
+        self.branch.pass_over(event)
+        self.branch.at = max(self.branch.at, event.deadline)
