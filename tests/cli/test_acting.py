@@ -37,6 +37,31 @@ def test_a_signal_without_a_body_is_null(store: Store) -> None:
     assert store.json("signals", store.waiting)[0]["body"] is None
 
 
+def test_dispatch(store: Store) -> None:
+    arguments = ["dispatch", "fulfil", '{"order": 8}', "-t", "n:=1", "-t", "who=Ada"]
+    started = store.json(*arguments, "--unique", "order 8")
+    again = store.run("dispatch", "fulfil", "--unique", "order 8")
+
+    assert started["created"] is True
+    assert again.stdout == f"{started['workflow_id']} is open already and has this key\n"
+    detail = store.json("get", started["workflow_id"])
+    assert (detail["name"], detail["input"]) == ("fulfil", {"order": 8})
+    assert (detail["tags"], detail["unique"]) == ({"n": 1, "who": "Ada"}, "order 8")
+
+
+def test_a_dispatch_without_an_input_is_null_and_never_the_same_twice(store: Store) -> None:
+    first = store.run("dispatch", "fulfil").stdout
+    assert first.endswith(" is dispatched\n")
+    assert store.run("dispatch", "fulfil").stdout != first
+    assert store.json("get", first.split()[0])["input"] is None
+
+
+def test_a_dispatch_with_a_bad_name_is_refused(store: Store) -> None:
+    result = store.run("dispatch", "Fulfil!")
+    assert result.exit_code == 1
+    assert "Fulfil!" in result.stderr
+
+
 def test_cancel(store: Store) -> None:
     assert "will be told" in store.run("cancel", store.waiting, "--reason", "changed mind").stdout
     assert "before" in store.run("cancel", store.waiting).stdout

@@ -19,6 +19,8 @@ def test_an_owner_that_listens_is_asked(store: Store) -> None:
         assert result.exit_code == 0
         assert result.stderr == ""
         assert len(store.json("signals", store.waiting)) == 1
+        started = store.json("dispatch", "fulfil", "[1]", "--tag", "n:=1")
+        assert store.json("get", started["workflow_id"])["tags"] == {"n": 1}
         refused = store.run("wake", store.complete)
         assert refused.exit_code == 1
         assert "engine.workflow_finished" in refused.stderr

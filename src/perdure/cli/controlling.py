@@ -1,4 +1,4 @@
-"""Commands that change something: signal, cancel, terminate, wake, revive, silence, prune."""
+"""Commands that change something: starting, talking to and ending workflows, mending, pruning."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Any
 import click
 
 from perdure.cli.output import notice, print_json, show
-from perdure.cli.parameters import duration, json_value, workflow_id
+from perdure.cli.parameters import duration, json_value, tag, workflow_id
 from perdure.cli.render import workflow_table
 from perdure.cli.settings import Settings, common_options
 from perdure.clock import SYSTEM_CLOCK
 from perdure.engine.admin.requests import (
     CancelWorkflow,
+    DispatchWorkflow,
     Prune,
     Request,
     ReviveWorkflows,
@@ -24,7 +25,44 @@ from perdure.engine.admin.requests import (
 )
 from perdure.engine.admin.views import ControlResult
 
-__all__ = ["cancel", "prune", "revive", "signal", "silence", "terminate", "unsilence", "wake"]
+__all__ = ["cancel", "dispatch", "prune", "revive", "signal", "silence", "terminate", "unsilence",
+           "wake"]  # fmt: skip
+
+
+@click.command()
+@click.argument("workflow")
+@click.argument("value", type=json_value, default="null", metavar="[JSON]")
+@click.option(
+    "--tag", "-t", "tags", type=tag, multiple=True, metavar="KEY=VALUE",
+    help="A tag to find it by; may be repeated. KEY:=VALUE for a number or true/false.",
+)  # fmt: skip
+@click.option(
+    "--unique", metavar="KEY", help="Start none if an open workflow of that name has this key."
+)
+@common_options
+def dispatch(
+    settings: Settings,
+    *,
+    workflow: str,
+    value: Any,
+    tags: tuple[tuple[str, str | int | bool], ...],
+    unique: str | None,
+) -> None:
+    """Start the workflow named WORKFLOW with an input in JSON.
+
+    If an engine owns the store, it checks name and input; otherwise the workflow waits for one that
+    knows the name.
+    """
+    answer = settings.ask(
+        DispatchWorkflow(
+            name=workflow, input=value, tags=dict(tags), unique=False if unique is None else unique
+        )
+    )
+    if settings.as_json:
+        print_json(answer)
+    else:
+        effect = "is dispatched" if answer.created else "is open already and has this key"
+        click.echo(f"{answer.workflow_id} {effect}")
 
 
 @click.command()

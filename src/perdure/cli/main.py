@@ -31,6 +31,7 @@ for command in (
     inspecting.history,
     inspecting.signals,
     inspecting.stats,
+    controlling.dispatch,
     controlling.signal,
     controlling.cancel,
     controlling.terminate,

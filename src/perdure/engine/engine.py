@@ -98,6 +98,7 @@ class Engine:
             services.keys,
             services.pubsub,
             self._clock,
+            registry=self.registry,
             random_bytes=self._random_bytes,
         )
         if not isinstance(store, Database) and database.path is not None:
@@ -239,7 +240,8 @@ class Engine:
 
         `unique=True` returns an open workflow of this name whose tags include `tags` instead of a
         second one; `unique="key"` does so by a key of yours. Dispatching the same `id` again is
-        harmless. Raises `PayloadError`, `LimitExceeded`, `InvalidName`, `InvalidTags`.
+        harmless. Raises `UnknownWorkflow`, `PayloadError`, `LimitExceeded`, `InvalidName`,
+        `WorkflowExists`.
         """
         if isinstance(workflow, Workflow) and self._worker is not None:
             self.registry.get(workflow.name)

@@ -6,18 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from perdure import Engine, WorkflowContext, workflow
 from perdure.codec import encode
 from perdure.engine import subjects
 from perdure.engine.admin.requests import AnyRequest, GetWorkflow, ListWorkflows
 from perdure.engine.database.records import Prune, WakeConditions
 from perdure.engine.errors import (
     UniqueKeyTaken,
+    UnknownWorkflow,
     WorkflowBusy,
     WorkflowFinished,
     WorkflowNotFound,
 )
 from perdure.engine.history.events import ActivityEvent, LoopEvent
-from perdure.errors import InvalidName
+from perdure.errors import InvalidName, LimitExceeded, PayloadError
 from perdure.ids import Id, InvalidId
 
 if TYPE_CHECKING:
@@ -136,6 +138,51 @@ async def test_lists_filter_and_page(world: World) -> None:
     assert await found(tags={"n": "1"}) == []
     assert await found(since=middle + 1) == [str(dead), str(third)]
     assert await found(before=middle) == [str(first)]
+
+
+async def test_a_dispatch_is_stored_and_announced(world: World) -> None:
+    world.listen(WORK)
+
+    started = await world.admin.dispatch("fulfil", {"order": 7}, tags={"n": 1}, unique="order 7")
+    await world.heard()
+    again = await world.admin.dispatch("fulfil", {"order": 7}, unique="order 7")
+    by_tags = await world.admin.dispatch("fulfil", tags={"n": 1}, unique=True)
+    await world.heard()
+
+    assert world.rung == [WORK], "who finds nothing new to do is not rung for"
+    assert (started.created, started.name) == (True, "fulfil")
+    for found in (again, by_tags):
+        assert (found.created, found.workflow_id) == (False, started.workflow_id)
+    detail = await world.admin.get(started.workflow_id)
+    assert (detail.state, detail.input, detail.unique) == ("sleeping", {"order": 7}, "order 7")
+    assert detail.tags == {"n": 1}
+    assert (await world.lease(Id.parse(started.workflow_id))).epoch == 1
+
+
+async def test_a_dispatch_needs_a_proper_name_and_tags(world: World) -> None:
+    with pytest.raises(InvalidName):
+        await world.admin.dispatch("Not A Name")
+    with pytest.raises(LimitExceeded):
+        await world.admin.dispatch("fulfil", tags={str(number): 1 for number in range(33)})
+    assert (await world.admin.list()).workflows == []
+
+
+async def test_beside_an_engine_a_dispatch_is_checked_and_runs() -> None:
+    @workflow(prune="none")
+    async def total(_ctx: WorkflowContext, numbers: list[int]) -> int:
+        return sum(numbers)
+
+    async with Engine("memory:", workflows=[total]) as engine:
+        with pytest.raises(UnknownWorkflow, match="totel"):
+            await engine.admin.dispatch("totel", [1])
+        with pytest.raises(PayloadError, match="int"):
+            await engine.admin.dispatch("total", ["one"])
+        assert (await engine.admin.list()).workflows == []
+
+        started = await engine.admin.dispatch("total", [1, 2])
+        handle = engine.handle(total, started.workflow_id)
+        assert await handle.result(timeout=60) == 3
+        assert (await handle.describe()).record.prune is Prune.NONE
 
 
 async def test_a_signal_wakes_and_is_announced(world: World) -> None:

@@ -23,6 +23,7 @@ from perdure.engine.admin import reading
 from perdure.engine.admin.requests import Request
 from perdure.engine.admin.views import (
     ControlResult,
+    DispatchResult,
     PendingSignalView,
     PruneResult,
     ReviveResult,
@@ -34,14 +35,16 @@ from perdure.engine.admin.views import (
     WorkflowView,
 )
 from perdure.engine.database import control
+from perdure.engine.database.dispatch import Dispatch, dispatch
 from perdure.engine.database.gauges import gauges
 from perdure.engine.database.inspect import ListFilter
 from perdure.engine.database.keys import Keys
 from perdure.engine.database.prune import prune
-from perdure.engine.database.records import PendingSignal
+from perdure.engine.database.records import PendingSignal, Prune
 from perdure.engine.database.signals import publish
 from perdure.engine.definitions import check_name
 from perdure.engine.errors import WorkflowBusy
+from perdure.engine.registry import Registry
 from perdure.ids import Id
 from perdure.kv import Database
 from perdure.pubsub import Doorbell, PubSub
@@ -59,7 +62,11 @@ _REVIVED_AT_ONCE: Final = 100
 
 
 class Admin:
-    """The admin interface of one store. Bound to the event loop of its database."""
+    """The admin interface of one store. Bound to the event loop of its database.
+
+    `registry` is what the engine that owns the store can run; without one, nothing is known about
+    the workflows that are dispatched here.
+    """
 
     def __init__(
         self,
@@ -68,12 +75,14 @@ class Admin:
         pubsub: PubSub,
         clock: Clock,
         *,
+        registry: Registry | None = None,
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self._database = database
         self._keys = keys
         self._pubsub = pubsub
         self._clock = clock
+        self._registry = registry
         self._random_bytes = random_bytes
         self._doorbell = Doorbell(pubsub, subjects.work())
 
@@ -131,6 +140,45 @@ class Admin:
         return StatsView(at=self._clock.now(), workflows=counted.workflows, signals=counted.signals)
 
     # Changing -----------------------------------------------------------------------------------
+
+    async def dispatch(
+        self,
+        name: str,
+        input: Any = None,
+        *,
+        tags: Mapping[str, str | int | bool] | None = None,
+        unique: bool | str = False,
+    ) -> DispatchResult:
+        """Start a workflow by its name. `input` is a plain value, as JSON gives it; `unique` is as
+        in `Engine.dispatch`.
+
+        Beside an engine that runs workflows, the name must be one of its own and the input must fit
+        its annotation: raises `UnknownWorkflow`, `PayloadError`. Also raises `InvalidName`,
+        `LimitExceeded`.
+        """
+        check_name("workflow", name)
+        stored = encode(input)
+        request = Dispatch(
+            id=self._new_id(),
+            name=name,
+            input=stored,
+            tags=dict(tags or {}),
+            ray_id=self._new_id(),
+            unique=unique,
+            prune=self._checked(name, stored),
+        )
+        outcome = await dispatch(self._database, self._keys, request, self._clock.now())
+        if outcome.created:
+            self._doorbell.ring(name)
+        return DispatchResult(workflow_id=str(outcome.id), name=name, created=outcome.created)
+
+    def _checked(self, name: str, stored: bytes) -> Prune:
+        """What the definition says of pruning, once name and input have proved to fit it."""
+        if self._registry is None or not self._registry.names:
+            return Prune.ALL
+        workflow = self._registry.get(name)
+        workflow.input_codec.decode(stored)
+        return workflow.stored_prune
 
     async def signal(self, id: str, name: str, body: Any = None) -> SignalResult:
         """Put a signal into a workflow's queue. `body` is a plain value, as JSON gives it.

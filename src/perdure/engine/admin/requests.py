@@ -16,6 +16,7 @@ import msgspec
 
 from perdure.engine.admin.views import (
     ControlResult,
+    DispatchResult,
     PendingSignalView,
     PruneResult,
     ReviveResult,
@@ -31,6 +32,7 @@ __all__ = [
     "AdminTarget",
     "AnyRequest",
     "CancelWorkflow",
+    "DispatchWorkflow",
     "GetWorkflow",
     "ListSignals",
     "ListWorkflows",
@@ -109,6 +111,17 @@ class Stats(Request[StatsView], frozen=True, kw_only=True, tag="stats"):
     """See `Admin.stats`."""
 
     answer = StatsView
+
+
+class DispatchWorkflow(Request[DispatchResult], frozen=True, kw_only=True, tag="dispatch"):
+    """See `Admin.dispatch`."""
+
+    answer = DispatchResult
+    writes = True
+    name: str
+    input: Any = None
+    tags: dict[str, str | int | bool] = {}
+    unique: bool | str = False
 
 
 class SendSignal(Request[SignalResult], frozen=True, kw_only=True, tag="signal"):
@@ -190,6 +203,7 @@ AnyRequest = (
     | ReadHistory
     | ListSignals
     | Stats
+    | DispatchWorkflow
     | SendSignal
     | CancelWorkflow
     | TerminateWorkflow

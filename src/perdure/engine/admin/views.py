@@ -14,6 +14,7 @@ import msgspec
 
 __all__ = [
     "ControlResult",
+    "DispatchResult",
     "FailureView",
     "HistoryNode",
     "NodeView",
@@ -138,6 +139,14 @@ class PendingSignalView(msgspec.Struct, frozen=True, kw_only=True):
     sent_at: int
     ray_id: str
     body: Any = None
+
+
+class DispatchResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The workflow that was started (`created`), or the open one that holds the unique key."""
+
+    workflow_id: str
+    name: str
+    created: bool
 
 
 class SignalResult(msgspec.Struct, frozen=True, kw_only=True):
