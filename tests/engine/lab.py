@@ -38,6 +38,7 @@ class Lab:
         self.deaf = deaf
         self.options = VIRTUAL_TIMES if isinstance(clock, VirtualClock) else REAL_TIMES
         self.wrong: list[str] = []
+        self._random = random.Random(7)
         self._path = store
         self._memory: Database | None = None
         self._engines: list[Engine] = []
@@ -82,7 +83,7 @@ class Lab:
             options=options or self.options,
             clock=self.clock,
             pubsub=bus,
-            random=random.Random(7 + len(self._engines)),
+            random=random.Random(self._random.random()),
             **parts,
         )
         await engine.start()

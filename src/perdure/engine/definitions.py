@@ -45,6 +45,7 @@ __all__ = [
 
 I = TypeVar("I")  # noqa: E741 - input
 O = TypeVar("O")  # noqa: E741 - output
+O_co = TypeVar("O_co", covariant=True)
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
 
@@ -68,7 +69,7 @@ def check_name(kind: str, name: str) -> str:
     return name
 
 
-class _Definition(Generic[I, O]):
+class _Definition(Generic[I, O_co]):
     """A named function `(ctx, input) -> output` with codecs for both ends."""
 
     kind = "definition"
@@ -101,9 +102,9 @@ class _Definition(Generic[I, O]):
         return cast("Codec[I]", codec_for(self._hints[0]))
 
     @cached_property
-    def output_codec(self) -> Codec[O]:
+    def output_codec(self) -> Codec[O_co]:
         """How the output is stored."""
-        return cast("Codec[O]", codec_for(self._hints[1]))
+        return cast("Codec[O_co]", codec_for(self._hints[1]))
 
     def call(self, ctx: Any, input: Any) -> Any:
         """Call the function; async ones return a coroutine."""
@@ -118,7 +119,7 @@ def _require_async(definition: _Definition[Any, Any]) -> None:
         raise InvalidDefinition(definition.kind, definition.name, "it must be an async function")
 
 
-class Workflow(_Definition[I, O]):
+class Workflow(_Definition[I, O_co]):
     """A durable function: replayed from its history until it is done.
 
     `prune` says what pruning removes after completion: "all" of it, its "history" only, or "none".
@@ -129,7 +130,7 @@ class Workflow(_Definition[I, O]):
 
     def __init__(
         self,
-        function: Callable[..., Awaitable[O]],
+        function: Callable[..., Awaitable[O_co]],
         *,
         name: str | None = None,
         prune: Prune = "all",
@@ -143,7 +144,7 @@ class Workflow(_Definition[I, O]):
         self.keep_iterations = keep_iterations
 
 
-class Activity(_Definition[I, O]):
+class Activity(_Definition[I, O_co]):
     """A step that touches the world. Runs at least once, is recorded exactly once.
 
     A plain function runs in a thread; with `process=True` in a separate process (it must then be
@@ -168,13 +169,13 @@ class Activity(_Definition[I, O]):
             raise InvalidDefinition(self.kind, self.name, "process=True needs a plain function")
 
 
-class Operation(_Definition[I, O]):
+class Operation(_Definition[I, O_co]):
     """A plain async function with a time-out and metrics, callable outside workflow bodies."""
 
     kind = "operation"
 
     def __init__(
-        self, function: Callable[..., Awaitable[O]], *, name: str | None, timeout: float | None
+        self, function: Callable[..., Awaitable[O_co]], *, name: str | None, timeout: float | None
     ) -> None:
         super().__init__(function, name)
         _require_async(self)

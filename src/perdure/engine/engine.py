@@ -150,7 +150,8 @@ class Engine:
             await self._server.close()
             self._server = None
         services.executors.close()
-        await services.pubsub.close()
+        if self._pubsub is None:
+            await services.pubsub.close()
         if not isinstance(self.store, Database):
             await services.database.close()
         self._services = None
