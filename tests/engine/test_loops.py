@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -245,3 +246,29 @@ async def test_commit_every_must_be_positive(lab: Lab) -> None:
 
     engine = await lab.engine(work)
     assert await (await engine.dispatch(work)).result() == "commit_every"
+
+
+@pytest.mark.parametrize("commit_every", [1, 3])
+async def test_an_iteration_begins_at_the_same_time_on_replay(lab: Lab, commit_every: int) -> None:
+    begun: dict[int, list[datetime]] = {}
+
+    @workflow
+    async def nightly(ctx: WorkflowContext, nights: int) -> int:
+        async def night(ctx: WorkflowContext, n: int) -> Break[int] | Continue[int]:
+            begun.setdefault(n, []).append(ctx.now())
+            await ctx.sleep(600)
+            return Continue(n + 1) if n + 1 < nights else Break(n + 1)
+
+        last = await ctx.loop(night, 0, commit_every=commit_every)
+        begun.setdefault(last, []).append(ctx.now())
+        await ctx.sleep(600)
+        return last
+
+    engine = await lab.engine(nightly)
+    assert await (await engine.dispatch(nightly, 8)).result() == 8
+
+    for times in begun.values():
+        assert len(times) > 1, "every night it is brought back and begins its iteration again"
+        assert len(set(times)) == 1
+    nights = [times[0] for _, times in sorted(begun.items())]
+    assert nights == sorted(set(nights)), "and every night is later than the one before"

@@ -5,6 +5,9 @@ before the first iteration, every `commit_every` iterations, and at the end, alw
 transaction with the removal of the finished iterations it makes superfluous. Iteration i (from 0)
 is the branch at coordinate i+1 of the loop. Iterations have no event of their own: the loop's event
 is there before them (defect D36), and a commit per iteration is saved.
+
+The time of the loop's event is also the time that the next iteration begins with: the steps that
+carried it are forgotten, and a replay must see the same `ctx.now()` as the first run.
 """
 
 from __future__ import annotations
@@ -78,23 +81,31 @@ class LoopStep(Step[B]):
                 branch.pass_over(event)
                 return self.output_codec.decode(event.output)
         else:
-            event = self._event(0, self.codec.encode(self.state), branch.run.now())
+            event = self._event(branch, 0, self.codec.encode(self.state), branch.run.now())
             await branch.run.write(branch.key(match.coordinate), event)
         return await self._repeat(match, event)
 
     def _event(
-        self, iteration: int, state: bytes, created_at: int, output: bytes | None = None
+        self,
+        loop: Branch,
+        iteration: int,
+        state: bytes,
+        created_at: int,
+        output: bytes | None = None,
     ) -> LoopEvent:
-        now = self.branch.run.now()
-        return LoopEvent(self.version, created_at, now, iteration, state, output)
+        # Not before the iterations forgotten with it, even if the wall clock was set back.
+        at = max(loop.run.now(), loop.at)
+        return LoopEvent(self.version, created_at, at, iteration, state, output)
 
     async def _repeat(self, match: Match, event: LoopEvent) -> B:
         branch = self.branch
         state = self.codec.decode(event.state)
         iteration = committed = event.iteration
         loop = branch.child(match.coordinate, self)
+        loop.pass_over(event)
         try:
             while True:
+                loop.entered += 1
                 body = loop.child((iteration + 1,))
                 outcome = await self._iterate(loop, body, state)
                 iteration += 1
@@ -107,7 +118,9 @@ class LoopStep(Step[B]):
                     self.output_codec.encode(outcome.value) if isinstance(outcome, Break) else None
                 )
                 stored = self.codec.encode(state)
-                await self._commit(match, self._event(iteration, stored, event.created_at, output))
+                commit = self._event(loop, iteration, stored, event.created_at, output)
+                await self._commit(match, commit)
+                loop.pass_over(commit)
                 committed = iteration
                 if output is not None:
                     return self.output_codec.decode(output)
@@ -145,7 +158,7 @@ class LoopStep(Step[B]):
                 fresh=False,
             )
         )
-        services.metrics.loop_committed(run.lease.name, (run.now() - event.at) / 1000)
+        services.metrics.loop_committed(run.lease.name, max(run.now() - event.at, 0) / 1000)
 
 
 def _break_type(body: LoopBody[Any, Any]) -> Any:
