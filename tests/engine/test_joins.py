@@ -1,6 +1,7 @@
 """Joins: steps and closures side by side; places first, then all run, then the outcome (D8)."""
 
 import asyncio
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -299,3 +300,34 @@ async def test_a_closure_must_use_its_own_context(lab: Lab) -> None:
 
     engine = await lab.engine(work)
     assert await (await engine.dispatch(work)).result() == "engine.concurrent_step"
+
+
+async def test_every_branch_of_a_join_keeps_its_own_time(lab: Lab) -> None:
+    times: dict[str, list[datetime]] = {}
+
+    def told(name: str, ctx: WorkflowContext) -> None:
+        times.setdefault(name, []).append(ctx.now())
+
+    @workflow
+    async def work(ctx: WorkflowContext) -> None:
+        async def quick(ctx: WorkflowContext) -> None:
+            told("quick begins", ctx)
+            await ctx.sleep(60)
+            told("quick goes on", ctx)
+            await ctx.sleep(60)
+
+        async def slow(ctx: WorkflowContext) -> None:
+            told("slow begins", ctx)
+            await ctx.sleep(240)
+            told("slow ends", ctx)
+
+        await ctx.join(quick, slow)
+        told("joined", ctx)
+        await ctx.sleep(60)
+
+    engine = await lab.engine(work)
+    await (await engine.dispatch(work)).result()
+
+    assert all(len(set(each)) == 1 for each in times.values())
+    assert len(times["slow begins"]) > 2, "it was replayed after the quick one had gone on"
+    assert times["slow begins"][0] < times["quick goes on"][0] < times["joined"][0]

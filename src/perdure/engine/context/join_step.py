@@ -41,14 +41,19 @@ Member = Step[T] | Closure[T]
 
 
 class ClosureStep(Step[T]):
-    """Run a function of the context in a branch of its own."""
+    """Run a function of the context in a branch of its own.
 
-    __slots__ = ("closure", "event")
+    That branch begins `at` the time before the join: what the other members reached by the time it
+    starts is another matter in each run.
+    """
+
+    __slots__ = ("at", "closure", "event")
 
     kind = EventKind.BRANCH
 
     def __init__(self, branch: Branch, version: int, closure: Closure[T]) -> None:
         super().__init__(branch, version)
+        self.at = branch.at
         self.closure = closure
         self.event: BranchEvent | None = None
 
@@ -59,7 +64,6 @@ class ClosureStep(Step[T]):
         if isinstance(match, Replay):
             event = match.event
             assert isinstance(event, BranchEvent)
-            branch.pass_over(event)
             self.abandoned = event.abandoned
         else:
             now = branch.run.now()
@@ -67,6 +71,7 @@ class ClosureStep(Step[T]):
             await branch.run.write(branch.key(match.coordinate), event)
         self.event = event
         inner = branch.child(match.coordinate, self)
+        inner.at = max(self.at, event.at)
         try:
             result = await self.closure(WorkflowContext(inner, self.version))
             inner.finish()
