@@ -80,7 +80,18 @@ class Stage:
         worker: bool = True,
         options: EngineOptions = OPTIONS,
     ) -> Engine:
-        """Start an engine with these workflows."""
+        """Start an engine with these workflows; the clock moves meanwhile if it has to."""
+        engine = self.prepare(*workflows, worker=worker, options=options)
+        await self.until(engine.start())
+        return engine
+
+    def prepare(
+        self,
+        *workflows: Workflow[Any, Any],
+        worker: bool = True,
+        options: EngineOptions = OPTIONS,
+    ) -> Engine:
+        """Make an engine that is still to be started."""
         engine = Engine(
             self.database,
             workflows=workflows,
@@ -90,7 +101,6 @@ class Stage:
             pubsub=MemoryPubSub.shared(self.pubsub_name),
             random=random.Random(self.random.random()),
         )
-        await engine.start()
         self.engines.append(engine)
         return engine
 
