@@ -8,6 +8,7 @@ from tests.engine.lab import Lab
 
 from perdure import (
     ActivityContext,
+    ActivityFailed,
     Break,
     Handle,
     Signal,
@@ -466,3 +467,37 @@ async def test_a_join_that_no_longer_fails_is_a_diverged_history(lab: Lab) -> No
     with pytest.raises(WorkflowFailed) as caught:
         await handle.result()
     assert caught.value.failure.code == "engine.history_diverged"
+
+
+@pytest.mark.parametrize("ending", ["raise", "return"])
+async def test_reviving_does_not_undo_a_failure_that_history_goes_on_behind(
+    lab: Lab, ending: str
+) -> None:
+    """Broken code dies right after a failure that the code before it had dealt with."""
+
+    @activity(attempts=1)
+    async def refuse(ctx: ActivityContext) -> None:
+        calls.append("refuse")
+        raise ValueError
+
+    def release(ending: str) -> Body:
+        async def body(ctx: WorkflowContext) -> str:
+            try:
+                await ctx.activity(refuse)
+            except ActivityFailed:
+                if ending == "raise":
+                    raise LookupError("a bug") from None
+                if ending == "return":
+                    return "too early"
+                await ctx.activity(note, "compensated")
+            return await ctx.listen(go)
+
+        return body
+
+    handle = await deploy(lab, release("right"), release(ending))
+    with pytest.raises(WorkflowFailed):
+        await handle.result()
+    engine = await lab.restart(code(release("right")))
+    await engine.admin.revive(ids=[str(handle.id)])
+    assert await lab.again(handle).result() == "on"
+    assert calls == ["refuse", "compensated"]

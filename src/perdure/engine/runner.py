@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
+
 from perdure.codec import encode
 from perdure.engine.context.branch import Branch
 from perdure.engine.context.run import Run
@@ -137,7 +139,7 @@ class Runner:
         except BaseException as error:
             if is_from_outside(error):
                 raise
-            await self._fail(lease, error)
+            await self._fail(run, error)
         else:
             if branch.cancel_delivered:
                 await self._finish_cancelled(run, output, run.cancel_reason)
@@ -175,9 +177,10 @@ class Runner:
         )
         services.announce_end(lease.workflow_id, closed.woken)
 
-    async def _fail(self, lease: Lease, error: BaseException) -> None:
+    async def _fail(self, run: Run, error: BaseException) -> None:
         services = self._services
-        failure = Failure.from_exception(error)
+        lease = run.lease
+        failure = msgspec.structs.replace(Failure.from_exception(error), undo=run.failures.places())
         services.metrics.workflow_failed(lease.name, type(error).__name__)
         services.log.error(
             "a workflow failed",
@@ -235,7 +238,7 @@ class Runner:
             await self._quarantine(lease, cause)
             return
         if isinstance(cause, EventMissing):
-            await self._fail(lease, cause)
+            await self._fail(run, cause)
             return
         self._services.log.warning(
             "the store failed a run, which will be tried again",

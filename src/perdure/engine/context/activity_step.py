@@ -72,6 +72,8 @@ class ActivityStep(Step[O]):
             return self.activity.output_codec.decode(event.output)
         if event.retry_at is None:
             self.branch.pass_over(event)
+            branch = self.branch
+            branch.run.failures.note(branch, branch.key(match.coordinate))
             raise self._final_error(event)
         return await self._attempts(match.coordinate, stored, event)
 
@@ -218,6 +220,7 @@ class ActivityStep(Step[O]):
         run.services.metrics.activity_failed(run.lease.name, event.name, type(error).__name__)
         if failure is not None:
             branch.pass_over(failed)
+            run.failures.note(branch, branch.key(coordinate))
             raise ActivityFailed(event.name, failed.attempts, failure) from error
         return failed
 

@@ -43,8 +43,10 @@ class Branch:
         "cancel_delivered",
         "concurrent",
         "cursor",
+        "entered",
         "frozen",
         "location",
+        "parent",
         "root",
         "run",
         "suspended",
@@ -59,6 +61,7 @@ class Branch:
         cancel_delivered: bool = False,
         concurrent: bool = False,
         frozen: bool = False,
+        parent: Branch | None = None,
     ) -> None:
         self.run = run
         self.location = location
@@ -69,6 +72,8 @@ class Branch:
         self.cancel_delivered = cancel_delivered
         self.concurrent = concurrent
         self.frozen = frozen
+        self.parent = parent
+        self.entered = 0
         self.suspended: Suspend | None = None
         self._random: random.Random | None = None
 
@@ -86,6 +91,7 @@ class Branch:
             cancel_delivered=self.cancel_delivered if step is None else step.cancel_delivered,
             concurrent=self.concurrent or in_join,
             frozen=self.frozen if step is None else step.frozen,
+            parent=self,
         )
 
     def rejoin(self, child: Branch) -> None:
@@ -104,6 +110,7 @@ class Branch:
             raise ConcurrentStep(run.lease.workflow_id, self.location)
         if run.stopping:
             raise run.end(Suspend(WakeConditions(immediate=True), "evicted"))
+        self.entered += 1
 
     def enter(self, kind: EventKind, version: int, name: str | None) -> Match:
         """Begin a step: check that it may run and find its place in the history."""

@@ -28,6 +28,7 @@ from perdure.engine.history.events import (
     kept_input,
 )
 from perdure.engine.history.failure import Failure
+from perdure.engine.history.location import Coordinate
 from perdure.engine.suspension import Suspend
 from perdure.ids import Id
 
@@ -160,17 +161,17 @@ class CallStep(_Dispatching[O]):
         child = await self._dispatch(match)
         recorded = branch.inner_event(coordinate)
         if isinstance(recorded, ChildResultEvent):
-            return self._outcome(recorded)
+            return self._outcome(recorded, coordinate)
         branch.check_interrupted(coordinate)
         while True:
             result = await await_child(self, child, branch.inner_key(coordinate))
             if result is not None:
-                return self._outcome(result)
+                return self._outcome(result, coordinate)
             await branch.interrupt(coordinate)
 
-    def _outcome(self, event: ChildResultEvent) -> O:
+    def _outcome(self, event: ChildResultEvent, coordinate: Coordinate) -> O:
         workflow: Workflow[Any, O] = self.workflow
-        return outcome_of(self.branch, workflow, event)
+        return outcome_of(self.branch, workflow, event, self.branch.inner_key(coordinate))
 
 
 class ChildResultStep(Step[O]):
@@ -187,14 +188,15 @@ class ChildResultStep(Step[O]):
 
     async def perform(self, match: Match) -> O:
         branch = self.branch
+        key = branch.key(match.coordinate)
         if isinstance(match, Replay):
             event = match.event
             assert isinstance(event, ChildResultEvent)
-            return outcome_of(branch, self.workflow, event)
+            return outcome_of(branch, self.workflow, event, key)
         while True:
-            result = await await_child(self, self.child, branch.key(match.coordinate))
+            result = await await_child(self, self.child, key)
             if result is not None:
-                return outcome_of(branch, self.workflow, result)
+                return outcome_of(branch, self.workflow, result, key)
             await branch.settle(self, match)
 
 
@@ -237,13 +239,16 @@ async def await_child(step: Step[Any], child: Id, key: bytes) -> ChildResultEven
             raise Suspend(wake, f"waiting for workflow {child}")
 
 
-def outcome_of(branch: Branch, workflow: Workflow[Any, O], event: ChildResultEvent) -> O:
-    """Return the child's output, or raise what became of it."""
+def outcome_of(
+    branch: Branch, workflow: Workflow[Any, O], event: ChildResultEvent, key: bytes
+) -> O:
+    """Return the child's output, or raise what became of it, as recorded at `key`."""
     branch.pass_over(event)
     child = Id(event.child)
+    if event.phase == Phase.COMPLETE:
+        return workflow.output_codec.decode(event.output or b"\xc0")
+    branch.run.failures.note(branch, key)
     match event.phase:
-        case Phase.COMPLETE:
-            return workflow.output_codec.decode(event.output or b"\xc0")
         case Phase.CANCELLED:
             raise ChildCancelled(child, "" if event.failure is None else event.failure.message)
         case Phase.TERMINATED:

@@ -105,6 +105,7 @@ class LoopStep(Step[B]):
         loop.pass_over(event)
         try:
             while True:
+                loop.entered += 1
                 body = loop.child((iteration + 1,))
                 outcome = await self._iterate(loop, body, state)
                 iteration += 1

@@ -13,6 +13,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from perdure.clock import wait
+from perdure.engine.context.last_failures import LastFailures
 from perdure.engine.context.pulse import Pulse
 from perdure.engine.database.lease import Lease
 from perdure.engine.database.records import CancelRequest, WakeConditions, WorkflowRecord
@@ -42,6 +43,7 @@ class Run:
         "_subscriptions",
         "cancel",
         "ending",
+        "failures",
         "history",
         "lease",
         "pulse",
@@ -71,6 +73,7 @@ class Run:
         self.cancel = cancel
         self.ending: BaseException | None = None
         self.stopping = False
+        self.failures = LastFailures()
         self.pulse = Pulse()
         self._subscriptions: dict[str, Subscription] = {}
 

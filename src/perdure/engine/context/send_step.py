@@ -65,7 +65,7 @@ class SignalStep(Step[bool]):
             assert isinstance(event, SignalSendEvent)
             branch.pass_over(event)
             if event.missing and not self.missing_ok:
-                raise self._refusal(event)
+                raise self._refusal(event, branch.key(match.coordinate))
             return not event.missing
         run = branch.run
         services = run.services
@@ -131,9 +131,10 @@ class SignalStep(Step[bool]):
         await self.branch.run.write(key, event)
         if self.missing_ok:
             return False
-        raise self._refusal(event)
+        raise self._refusal(event, key)
 
-    def _refusal(self, event: SignalSendEvent) -> WorkflowNotFound | WorkflowFinished:
+    def _refusal(self, event: SignalSendEvent, key: bytes) -> WorkflowNotFound | WorkflowFinished:
+        self.branch.run.failures.note(self.branch, key)
         if event.target is None:
             return WorkflowNotFound(name=self.target_name, tags=self.target_tags)
         if event.closed_as:

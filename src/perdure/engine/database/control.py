@@ -156,6 +156,8 @@ async def wake(tx: Transaction, keys: Keys, workflow_id: Id, now: int) -> str | 
 async def revive(tx: Transaction, keys: Keys, workflow_id: Id, now: int) -> str:
     """Let a dead workflow go on from its last step, at once. Returns the name to announce.
 
+    A failed step that it died of is taken anew: activities get all their attempts again.
+
     Raises `WorkflowNotFound`, `WorkflowBusy` if it is not dead, `UniqueKeyTaken` if another
     workflow holds its business key meanwhile, `CorruptRecord`.
     """
@@ -170,6 +172,7 @@ async def revive(tx: Transaction, keys: Keys, workflow_id: Id, now: int) -> str:
         if holder is not None:
             raise UniqueKeyTaken(workflow_id, record.unique, Id(holder))
         tx.set(unique_key, bytes(workflow_id))
+    await _undo_failures(tx, keys, workflow_id)
     clear_value(tx, keys.failure(workflow_id))
     tx.clear(keys.index(Phase.DEAD, name, status.changed_at, workflow_id))
     tx.clear(keys.listed(name, record.created_at, workflow_id, open=False))
@@ -179,6 +182,13 @@ async def revive(tx: Transaction, keys: Keys, workflow_id: Id, now: int) -> str:
     wake_now(tx, keys, workflow_id, asleep, row, now)
     gauges.move(tx, keys, name, Phase.DEAD, Phase.SLEEPING)
     return name
+
+
+async def _undo_failures(tx: Transaction, keys: Keys, workflow_id: Id) -> None:
+    """Remove the recorded failures that the workflow died of: their steps are taken anew."""
+    failure = await read_failure(tx, keys, workflow_id)
+    for location in () if failure is None else failure.undo:
+        clear_value(tx, keys.history(workflow_id) + location)
 
 
 @transactional

@@ -34,6 +34,8 @@ class Failure(msgspec.Struct, array_like=True, frozen=True, gc=False):
     details: bytes | None = None
     """Encoded payload that the raiser attached."""
     cause: Failure | None = None
+    undo: list[bytes] = []
+    """Of a dead workflow: packed locations of the events that reviving it removes."""
 
     @property
     def summary(self) -> str:
