@@ -3,8 +3,9 @@
 A failure is recorded like any other outcome, and a replay raises it again. That is right while the
 code deals with it, and would make reviving useless when it does not: the workflow would die again
 of the same record. So a death stores the places of the failures after which the code took no
-further step, in their branch or around it, in this run or an earlier one. Reviving removes those events, and the steps run anew. A
-failure that was followed by a step was dealt with; undoing it would turn what came after it.
+further step, in their branch or around it, in this run or an earlier one. Reviving removes those
+events, and the steps run anew. A failure that was followed by a step was dealt with; undoing it
+would turn what came after it.
 """
 
 from __future__ import annotations
