@@ -158,6 +158,8 @@ class Stage:
             while True:
                 await self.settle()
                 if task.done():
+                    # It may have died just behind the result.
+                    self.driver.rows()
                     return task.result()
                 step = self.clock.next_timer_in()
                 assert step is not None, "nothing will ever happen"
