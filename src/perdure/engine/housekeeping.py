@@ -102,7 +102,7 @@ class Housekeeping:
             count, names = await release_lost(
                 services.database, services.keys, worker, services.clock.now(), _LOST_BATCH
             )
-            services.doorbell.ring(*names)
+            services.doorbell.ring(*sorted(names))
             total += count
             if count < _LOST_BATCH:
                 return total

@@ -57,7 +57,7 @@ class Services:
         self, workflow_id: Id, *, woken: Iterable[str] = (), worker: Id | None = None
     ) -> None:
         """Tell whoever may care: workers of the `woken` names, and the worker that runs it now."""
-        self.doorbell.ring(*woken)
+        self.doorbell.ring(*sorted(woken))
         if worker is not None:
             self.pubsub.publish(subjects.worker(worker), bytes(workflow_id))
 
@@ -71,4 +71,4 @@ class Services:
     def announce_end(self, workflow_id: Id, woken: Iterable[str]) -> None:
         """Tell those who wait for a result, and the workers of parents that were woken."""
         self.pubsub.publish(subjects.closed(workflow_id))
-        self.doorbell.ring(*woken)
+        self.doorbell.ring(*sorted(woken))

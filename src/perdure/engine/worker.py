@@ -86,7 +86,7 @@ class Worker:
         self._timers = TimerWheel()
         self._runner = Runner(services, registry, self._slept_until)
         self._running: dict[Id, _Place] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._listener = services.doorbell.listen(*registry.names)
         self._dirty: set[str] = set(registry.names)
         self._stopping = False
@@ -158,7 +158,7 @@ class Worker:
             left = end - clock.monotonic()
             if left <= 0:
                 return
-            everyone = asyncio.ensure_future(asyncio.wait(set(self._tasks)))
+            everyone = asyncio.ensure_future(asyncio.wait(list(self._tasks)))
             try:
                 done = await wait(clock, everyone, timeout=min(left, _PROGRESS_SECONDS))
             finally:
@@ -172,7 +172,7 @@ class Worker:
 
     async def _abandon(self) -> None:
         """Cancel runs that did not end in time. Their last commit may or may not have happened."""
-        tasks = set(self._tasks)
+        tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         if tasks:
@@ -258,7 +258,7 @@ class Worker:
         self._dirty |= self._registry.names
         now = services.clock.now()
         until = now + round(2 * options.poll_interval * 1000)
-        for name in self._registry.names:
+        for name in sorted(self._registry.names):
             times = await upcoming(
                 services.database, services.keys, name, now, until, _UPCOMING_LIMIT
             )
@@ -359,8 +359,8 @@ class Worker:
         self._running[workflow_id] = place = _Place(lease)
         self._services.metrics.workflow_in_memory(lease.name, 1)
         task = asyncio.create_task(self._run(place, record))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     async def _run(self, place: _Place, record: WorkflowRecord | None) -> None:
         lease = place.lease
@@ -389,8 +389,8 @@ class Worker:
 
     def _hear_attention(self, payload: bytes) -> None:
         task = asyncio.create_task(self._look_after(Id(payload)))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     async def _look_after(self, workflow_id: Id) -> None:
         """Tell a running workflow what happened to it in the store: cancelled, or taken away."""

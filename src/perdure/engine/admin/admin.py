@@ -223,7 +223,7 @@ class Admin:
         terminated = await control.terminate(
             self._database, self._keys, workflow_id, reason, self._clock.now()
         )
-        self._doorbell.ring(*terminated.woken)
+        self._doorbell.ring(*sorted(terminated.woken))
         self._tell(terminated.worker, workflow_id)
         self._pubsub.publish(subjects.closed(workflow_id))
         return _done(workflow_id, "terminate")
