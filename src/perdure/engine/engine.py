@@ -92,6 +92,16 @@ class Engine:
             else await open_database(os.fspath(store), clock=self._clock)
         )
         self._services = services = self._make_services(database)
+        try:
+            await self._start_parts(services)
+        except BaseException:
+            # Nobody will shut down an engine that did not start; the store must not stay owned.
+            await asyncio.shield(self.shutdown(0))
+            raise
+
+    async def _start_parts(self, services: Services) -> None:
+        store = self.store
+        database = services.database
         services.client = Client(services)
         self._admin = Admin(
             database,

@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from perdure.engine.database.lease import due, holders, take
 from perdure.engine.database.status import read_status, wake_now
 from perdure.engine.history.location import pack_location
 from perdure.engine.runner import Runner
+from perdure.fleet import Fleet
 from perdure.kv.errors import StoreFailed
 
 go = Signal("go", int)
@@ -462,3 +464,23 @@ async def test_members_that_cannot_ping_are_given_up_but_come_back(stage: Stage)
     assert await stage.leftovers() == []
     assert len(second.worker._fleet.members if second.worker else ()) == 2
     stage.wrong = [line for line in stage.wrong if "twice at once" not in line]
+
+
+async def test_an_engine_that_cannot_start_leaves_nothing_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store is free for the next engine, and no task or subscription stays."""
+    tasks = asyncio.all_tasks()
+
+    async def fails(_self: Fleet) -> None:
+        raise StoreFailed("store", "no space left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Fleet, "join", fails)
+        with pytest.raises(StoreFailed):
+            await Engine(tmp_path / "store", workflows=WORKFLOWS).start()
+    assert asyncio.all_tasks() == tasks
+    async with Engine(tmp_path / "store", workflows=WORKFLOWS) as engine:
+        handle = await engine.dispatch(listens)
+        await handle.signal(go(4))
+        assert await handle.result(timeout=20) == 4
