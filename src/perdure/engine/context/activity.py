@@ -150,10 +150,14 @@ class ActivityContext(OperationContext):
         if self.watchdog is not None:
             self.watchdog.heard()
         now = self._branch.run.services.clock.monotonic()
-        idle = self._write is None or self._write.done()
+        write = self._write
+        # One that failed has ended the run, which `settled` tells; another would hide it.
+        idle = write is None or (write.done() and not _failed(write))
         if idle and now - self._last_write >= _HEARTBEAT_WRITE_SECONDS:
             self._last_write = now
             self._write = asyncio.ensure_future(self._store_progress())
+            # An attempt that is cancelled never asks how it ended.
+            self._write.add_done_callback(_failed)
 
     async def _store_progress(self) -> None:
         run = self._branch.run
@@ -212,3 +216,7 @@ class ActivityContext(OperationContext):
 
 
 _UNSET: Any = object()
+
+
+def _failed(write: asyncio.Task[None]) -> bool:
+    return write.cancelled() or write.exception() is not None
