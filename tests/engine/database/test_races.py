@@ -220,6 +220,24 @@ async def test_publish_while_signals_are_taken(world: World) -> None:
     assert (await world.gauges()).signals == {"paid": 1}
 
 
+async def test_two_members_of_a_join_take_signals(world: World) -> None:
+    """D24: both look at the queue before one of them takes the first signal."""
+    lease = await world.run()
+    await world.publish(lease.workflow_id, body=b"first")
+    await world.publish(lease.workflow_id, body=b"second")
+    taken: list[bytes] = []
+
+    async def other(db: Database) -> None:
+        found = await signals.take_signals(
+            db, world.keys, lease, ["paid"], 1, at(2), signals_event
+        )
+        taken.extend(signal.body for signal in found)
+
+    slow = await world.overtaken(lambda tx: take_paid(tx, world, lease, 1), other)
+    assert [*taken, *slow] == [b"first", b"second"]
+    assert (await world.gauges()).signals == {}
+
+
 async def test_nothing_taken_then_published_then_suspended(world: World) -> None:
     lease = await world.run()
     transaction = world.db.transaction("take")

@@ -71,7 +71,7 @@ async def oldest(
 ) -> list[QueuedSignal]:
     """The first `limit` signals of these queues in commit order, large bodies not read.
 
-    A snapshot read: only the run itself consumes, and what is published later sorts behind.
+    A snapshot read: what is published later sorts behind, and must not make a taker run again.
     """
     found: list[QueuedSignal] = []
     for name in names:
@@ -122,7 +122,8 @@ async def with_body(
 
 
 def consume(tx: Transaction, keys: Keys, workflow_id: bytes, queued: QueuedSignal) -> None:
-    """Take a signal out of its queue."""
+    """Take a signal out of its queue; only one of several members of a join can."""
+    tx.add_read_conflict(queued.key)
     tx.clear(queued.key)
     if queued.signal.apart:
         clear_value(tx, keys.signal_body(workflow_id, queued.signal.id))

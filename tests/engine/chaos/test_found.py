@@ -1,0 +1,71 @@
+"""What the chaos has found, made small."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from perdure import ActivityContext, EngineOptions, Signal, WorkflowContext, activity, workflow
+from perdure.testing.simulation import Machine, Simulation, simulate
+
+GO = Signal("go", int)
+
+
+def on(machine: Machine, work: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
+    return machine.process.call(work)
+
+
+@workflow
+async def two_listeners(ctx: WorkflowContext) -> list[int]:
+    await ctx.sleep(60)
+    return sorted(await ctx.join(ctx.listen(GO), ctx.listen(GO)))
+
+
+def test_two_members_of_a_join_never_receive_the_same_signal() -> None:
+    """Both looked at the queue before one of them took the signal (seed 34)."""
+
+    async def main(simulation: Simulation) -> list[int]:
+        machine = simulation.machine("m", [two_listeners])
+        await machine.start()
+        handle = await on(machine, machine.engine.dispatch(two_listeners))
+        for number in (1, 2):
+            await on(machine, handle.signal(GO(number)))
+        result: list[int] = await on(machine, handle.result())
+        return result
+
+    assert simulate(1, main) == [1, 2]
+
+
+@activity(timeout=None)
+async def beating(ctx: ActivityContext) -> None:
+    for beat in range(10):
+        ctx.heartbeat(beat)
+        await asyncio.sleep(2)
+
+
+@workflow
+async def beats(ctx: WorkflowContext) -> None:
+    await ctx.activity(beating)
+
+
+def test_a_heartbeat_that_comes_too_late_makes_no_noise() -> None:
+    """Its error was told to nobody (seed 3)."""
+
+    async def main(simulation: Simulation) -> list[str]:
+        options = EngineOptions(ping_interval=2, lost_after=6, shed_load=False)
+        machines = [simulation.machine(f"m{n}", [beats], options=options) for n in range(2)]
+        for machine in machines:
+            await machine.start()
+        handle = await on(machines[0], machines[0].engine.dispatch(beats))
+        await simulation.sleep(3)
+        for machine in machines:
+            if machine.engine.worker is not None and machine.engine.worker.running:
+                machine.process.pause()
+                await simulation.sleep(10)
+                machine.process.resume()
+        other = machines[1].engine.handle(beats, handle.id)
+        await on(machines[1], other.result())
+        for machine in machines:
+            await machine.shutdown()
+        return simulation.wrong
+
+    assert simulate(1, main) == []
