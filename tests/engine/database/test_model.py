@@ -440,8 +440,11 @@ class Recount:
                     assert status.phase is Phase.SLEEPING
                     found.add(keys.wake(name, at_time, workflow_id, kind))
         for child in status.children:
-            if child in self.statuses and not self.statuses[child].phase.closed:
-                found.add(keys.waiter(child, workflow_id))
+            row = keys.waiter(child, workflow_id)
+            # One that is woken already needs none: its child may have died and been revived since.
+            needed = status.immediate_at is None or row in self.rows
+            if needed and child in self.statuses and not self.statuses[child].phase.closed:
+                found.add(row)
         if status.phase in finish.INDEXED_PHASES:
             found.add(keys.index(status.phase, name, status.changed_at, workflow_id))
         if status.phase.closed and status.phase is not Phase.DEAD and workflow_id not in pruned:
