@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from click.testing import CliRunner
+
+from perdure.cli import main
 from perdure.ids import Id
 
 if TYPE_CHECKING:
@@ -26,6 +30,14 @@ def test_an_owner_that_listens_is_asked(store: Store) -> None:
         assert "engine.workflow_finished" in refused.stderr
         history = store.run("history", store.waiting)
         assert "activity charge" in history.stdout
+
+
+def test_a_folder_without_a_store_stays_one(tmp_path: Path) -> None:
+    for arguments in (["list"], ["dispatch", "fulfil"]):
+        result = CliRunner().invoke(main, ["--data", str(tmp_path), *arguments])
+        assert result.exit_code == 3
+        assert "there is no store in that folder" in result.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_installed_command_in_a_process_of_its_own(store: Store) -> None:

@@ -45,8 +45,15 @@ async def reach_store(folder: Path, *, writes: bool) -> AsyncIterator[AdminTarge
 
 
 def _check_folder(folder: Path) -> None:
+    """A command must not make a store where there is none: the folder is most likely a mistake."""
     if not folder.is_dir():
         raise StoreUnreachable(str(folder), "there is no such folder; say where with --data PATH")
+    if not (folder / "owner").exists():
+        raise StoreUnreachable(
+            str(folder),
+            "there is no store in that folder (an engine makes one when it starts); say where with"
+            " --data PATH",
+        )
 
 
 async def _connect(folder: Path) -> AdminClient | None:
