@@ -30,7 +30,7 @@ format: $(STAMP)
 	$(BIN)/ruff format $(CODE)
 
 test: check
-	$(BIN)/pytest -q -m "not soak" $(ARGS)
+	$(BIN)/pytest -q $(ARGS)
 
 soak: $(STAMP)
 	$(BIN)/pytest -q -m soak $(ARGS)
