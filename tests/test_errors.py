@@ -60,6 +60,7 @@ def test_texts_name_the_thing_and_the_way_out() -> None:
     assert str(LimitExceeded("a key", 20_000, 10_000)) == "a key is 20,000, the limit is 10,000"
     assert str(LimitExceeded("x", 2, 1, advice="use less")) == "x is 2, the limit is 1: use less"
     assert str(PayloadError("$.a", "no")) == "value at $.a: no"
+    assert str(PayloadError("$.a", "no").of('signal "paid"')) == 'value at $.a of signal "paid": no'
     assert str(InvalidName("signal", "", "no")) == "'' is not a valid signal name: no"
 
 

@@ -93,15 +93,21 @@ class LimitExceeded(CallerError):
 class PayloadError(CallerError):
     """A value cannot be stored, or stored bytes do not fit the expected type.
 
-    `path` says where in the value, in the form `$.field[0]`; `$` is the value itself.
+    `path` says where in the value, in the form `$.field[0]`; `$` is the value itself. `whole` says
+    what the value is, where that is known: `signal "paid"`.
     """
 
     code = "caller.payload"
 
-    def __init__(self, path: str, problem: str) -> None:
-        super().__init__(f"value at {path}: {problem}")
+    def __init__(self, path: str, problem: str, whole: str = "") -> None:
+        super().__init__(f"value at {path}{f' of {whole}' if whole else ''}: {problem}")
         self.path = path
         self.problem = problem
+        self.whole = whole
+
+    def of(self, whole: str) -> PayloadError:
+        """Return the same error about a value that has a name."""
+        return PayloadError(self.path, self.problem, whole)
 
 
 class InvalidName(CallerError):

@@ -21,7 +21,7 @@ from perdure.codec import Codec, codec_for
 from perdure.engine.database import records
 from perdure.engine.errors import InvalidDefinition
 from perdure.engine.retry import DEFAULT_RETRY, RetryPolicy
-from perdure.errors import InvalidName
+from perdure.errors import InvalidName, PayloadError
 
 if TYPE_CHECKING:
     from perdure.engine.context import ActivityContext, OperationContext, WorkflowContext
@@ -39,6 +39,7 @@ __all__ = [
     "message_of",
     "operation",
     "signal",
+    "signal_in",
     "signal_of",
     "workflow",
 ]
@@ -105,6 +106,20 @@ class _Definition(Generic[I, O_co]):
     def output_codec(self) -> Codec[O_co]:
         """How the output is stored."""
         return cast("Codec[O_co]", codec_for(self._hints[1]))
+
+    def read_input(self, stored: bytes) -> I:
+        """Decode an input. Raises `PayloadError`, and says whose input it is."""
+        try:
+            return self.input_codec.decode(stored)
+        except PayloadError as error:
+            raise error.of(f'the input of {self.kind} "{self.name}"') from error
+
+    def read_output(self, stored: bytes) -> O_co:
+        """Decode an output. Raises `PayloadError`, and says whose output it is."""
+        try:
+            return self.output_codec.decode(stored)
+        except PayloadError as error:
+            raise error.of(f'the output of {self.kind} "{self.name}"') from error
 
     def call(self, ctx: Any, input: Any) -> Any:
         """Call the function; async ones return a coroutine."""
@@ -200,6 +215,13 @@ class _Named(Generic[T]):
         """How the body is stored."""
         return cast("Codec[T]", codec_for(self.type))
 
+    def read(self, stored: bytes) -> T:
+        """Decode a body. Raises `PayloadError`, and says what it is the body of."""
+        try:
+            return self.codec.decode(stored)
+        except PayloadError as error:
+            raise error.of(f'{self.kind} "{self.name}"') from error
+
     def __repr__(self) -> str:
         return f"<{self.kind} {self.name}>"
 
@@ -284,6 +306,12 @@ def signal_of(kind: type[T] | Signal[T]) -> Signal[T]:
     if found is None:
         raise InvalidDefinition("signal", kind.__name__, "mark the class with @signal")
     return cast("Signal[T]", found)
+
+
+def signal_in(value: object) -> Signal[Any] | None:
+    """The signal that a value is, or the one that a class was marked as."""
+    found = vars(value).get(_SIGNAL_MARK) if isinstance(value, type) else value
+    return found if isinstance(found, Signal) else None
 
 
 def message_of(kind: type[T] | Message[T]) -> Message[T]:

@@ -84,7 +84,7 @@ class Handle(Generic[O]):
                 stored = found.output or b"\xc0"
                 if self._workflow is None:
                     return cast("O", decode(stored))
-                return self._workflow.output_codec.decode(stored)
+                return self._workflow.read_output(stored)
             case Phase.CANCELLED:
                 raise WorkflowCancelled(self.id, failure.message if failure else "")
             case Phase.TERMINATED:

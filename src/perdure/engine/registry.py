@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from perdure.engine.definitions import Workflow
+from perdure.engine.definitions import Signal, Workflow, signal_in
 from perdure.engine.errors import DuplicateName, UnknownWorkflow
 
 __all__ = ["Registry"]
@@ -35,6 +35,16 @@ class Registry:
         if found is None:
             raise UnknownWorkflow(name, tuple(self.names))
         return found
+
+    def signals(self, name: str) -> list[Signal[Any]]:
+        """The signals of this name that the modules of these workflows define or import."""
+        found: dict[int, Signal[Any]] = {}
+        for workflow in self._workflows.values():
+            for value in workflow.function.__globals__.values():
+                signal = signal_in(value)
+                if signal is not None and signal.name == name:
+                    found[id(signal)] = signal
+        return list(found.values())
 
     def __contains__(self, name: str) -> bool:
         return name in self._workflows

@@ -148,11 +148,11 @@ class Runner:
 
     async def _call(self, run: Run, branch: Branch) -> bytes:
         workflow = run.workflow
-        argument = workflow.input_codec.decode(run.record.input or encode(None))
+        argument = workflow.read_input(run.record.input or encode(None))
         result = await workflow.call(WorkflowContext(branch, _ROOT_VERSION), argument)
         output = workflow.output_codec.encode(result)
         # An output that nobody could read must not be its end: it can be mended and revived.
-        workflow.output_codec.decode(output)
+        workflow.read_output(output)
         return output
 
     # -- ends

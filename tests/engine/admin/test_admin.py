@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from perdure import Engine, WorkflowContext, workflow
+from perdure import Engine, Signal, WorkflowContext, signal, workflow
 from perdure.codec import encode
 from perdure.engine import subjects
 from perdure.engine.admin.requests import AnyRequest, GetWorkflow, ListWorkflows
@@ -202,6 +203,34 @@ async def test_a_signal_wakes_and_is_announced(world: World) -> None:
     assert [(each.name, each.body) for each in pending] == [("note", None), ("paid", {"by": "me"})]
     assert pending[1].id == sent.signal_id
     assert len(await world.admin.signals(str(workflow_id), limit=1)) == 1
+
+
+parcel = Signal("parcel", int)
+
+
+@signal(name="decision")
+@dataclass
+class Decision:
+    approved: bool
+
+
+@workflow
+async def decided(ctx: WorkflowContext) -> bool:
+    await ctx.listen(parcel)
+    return (await ctx.listen(Decision)).approved
+
+
+async def test_beside_an_engine_a_signal_must_fit_what_its_workflows_listen_to() -> None:
+    async with Engine("memory:", workflows=[decided]) as engine:
+        handle = await engine.dispatch(decided)
+        refused: list[tuple[str, Any]] = [("decision", {"aproved": True}), ("parcel", "one")]
+        for name, body in refused:
+            with pytest.raises(PayloadError, match=f'of signal "{name}"'):
+                await engine.admin.signal(str(handle.id), name, body)
+        await engine.admin.signal(str(handle.id), "parcel", 1)
+        await engine.admin.signal(str(handle.id), "unheard_of", [1])
+        await engine.admin.signal(str(handle.id), "decision", {"approved": True})
+        assert await handle.result(timeout=60) is True
 
 
 async def test_a_signal_needs_a_proper_name(world: World) -> None:

@@ -45,6 +45,7 @@ from perdure.engine.database.signals import publish
 from perdure.engine.definitions import check_name
 from perdure.engine.errors import WorkflowBusy
 from perdure.engine.registry import Registry
+from perdure.errors import PayloadError
 from perdure.ids import Id
 from perdure.kv import Database
 from perdure.pubsub import Doorbell, PubSub
@@ -177,16 +178,31 @@ class Admin:
         if self._registry is None or not self._registry.names:
             return Prune.ALL
         workflow = self._registry.get(name)
-        workflow.input_codec.decode(stored)
+        workflow.read_input(stored)
         return workflow.stored_prune
+
+    def _check_signal(self, name: str, stored: bytes) -> None:
+        known = [] if self._registry is None else self._registry.signals(name)
+        refusals = []
+        for signal in known:
+            try:
+                signal.read(stored)
+            except PayloadError as error:
+                refusals.append(error)
+        if known and len(refusals) == len(known):
+            raise refusals[0]
 
     async def signal(self, id: str, name: str, body: Any = None) -> SignalResult:
         """Put a signal into a workflow's queue. `body` is a plain value, as JSON gives it.
+
+        Beside an engine that runs workflows, it must fit the signal of that name in their modules,
+        if there is one: a body that does not would be the death of the workflow.
 
         Raises `WorkflowNotFound`, `WorkflowFinished`, `InvalidName`, `PayloadError`.
         """
         workflow_id = Id.parse(id)
         stored = encode(body)
+        self._check_signal(name, stored)
         now = self._clock.now()
         signal = PendingSignal(
             id=self._new_id(),

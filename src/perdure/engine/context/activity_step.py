@@ -69,7 +69,7 @@ class ActivityStep(Step[O]):
         self._warn_if_input_changed(event, stored)
         if event.output is not None:
             self.branch.pass_over(event)
-            return self.activity.output_codec.decode(event.output)
+            return self.activity.read_output(event.output)
         if event.retry_at is None:
             self.branch.pass_over(event)
             branch = self.branch
@@ -122,7 +122,7 @@ class ActivityStep(Step[O]):
             try:
                 value = await self._attempt(ctx, stored)
                 output = self.activity.output_codec.encode(value)
-                result = self.activity.output_codec.decode(output)
+                result = self.activity.read_output(output)
                 state = ctx.changed_state()
             except BaseException as error:
                 if is_from_outside(error):
@@ -141,7 +141,7 @@ class ActivityStep(Step[O]):
     async def _attempt(self, ctx: ActivityContext, stored: bytes) -> Any:
         """Call the user's function once, on a private copy of the input."""
         services = self.branch.run.services
-        argument = self.activity.input_codec.decode(stored)
+        argument = self.activity.read_input(stored)
         retry = self.retry
         location = (
             format_location((*self.branch.location, ctx.coordinate))

@@ -246,7 +246,7 @@ def outcome_of(
     branch.pass_over(event)
     child = Id(event.child)
     if event.phase == Phase.COMPLETE:
-        return workflow.output_codec.decode(event.output or b"\xc0")
+        return workflow.read_output(event.output or b"\xc0")
     branch.run.failures.note(branch, key)
     match event.phase:
         case Phase.CANCELLED:

@@ -60,9 +60,7 @@ class _Listening(Step[Any]):
                 found = f'received signal "{received.name}"'
                 run = self.branch.run
                 raise run.end(HistoryDiverged(self.branch.location, expected, found))
-        bodies = [
-            self.signals[received.name].codec.decode(received.body) for received in event.signals
-        ]
+        bodies = [self.signals[received.name].read(received.body) for received in event.signals]
         return bodies[0] if self.limit is None else bodies
 
     async def _take(
