@@ -2,9 +2,19 @@
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
-from perdure import ActivityContext, EngineOptions, Signal, WorkflowContext, activity, workflow
+from perdure import (
+    ActivityContext,
+    ActivityFailed,
+    EngineOptions,
+    Signal,
+    WorkflowContext,
+    activity,
+    workflow,
+)
 from perdure.testing.simulation import Machine, Simulation, simulate
 
 GO = Signal("go", int)
@@ -69,3 +79,39 @@ def test_a_heartbeat_that_comes_too_late_makes_no_noise() -> None:
         return simulation.wrong
 
     assert simulate(1, main) == []
+
+
+@activity(attempts=1)
+async def failing(ctx: ActivityContext) -> None:
+    raise ValueError("no")
+
+
+seen: list[datetime] = []
+
+
+async def long_sleep(ctx: WorkflowContext) -> None:
+    await ctx.sleep(3)
+    await ctx.listen(GO)
+
+
+@workflow
+async def broken_join(ctx: WorkflowContext) -> None:
+    with suppress(ActivityFailed):
+        await ctx.join(ctx.activity(failing), ctx.sleep(3), long_sleep)
+    seen.append(ctx.now())
+    await ctx.sleep(60)
+
+
+def test_a_sleep_that_a_join_left_behind_does_not_move_the_time() -> None:
+    """A replay saw another `ctx.now()` once the sleep was over (seed 544)."""
+
+    async def main(simulation: Simulation) -> None:
+        machine = simulation.machine("m", [broken_join])
+        await machine.start()
+        handle = await on(machine, machine.engine.dispatch(broken_join))
+        await on(machine, handle.result())
+
+    seen.clear()
+    simulate(1, main)
+    assert len(seen) == 2
+    assert seen[0] == seen[1]

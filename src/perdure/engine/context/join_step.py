@@ -7,8 +7,10 @@ are returned.
 
 When a join ends with an error, which the code may catch, members that are unfinished by then are
 abandoned: a replay does not run them on (they could turn a recorded outcome), it only replays what
-they have. Of a closure, nothing else tells that it was unfinished, so its event is marked before
-the error is raised. The event of any other step tells, once there is more history behind the join.
+they have; nor does a sleep among them move the time (`ctx.now()`), because nobody can tell any more
+whether it was over. Of a closure, nothing else tells that it was unfinished, so its event is marked
+before the error is raised. The event of any other step tells, once there is more history behind the
+join.
 """
 
 from __future__ import annotations
@@ -76,6 +78,10 @@ class ClosureStep(Step[T]):
             result = await self.closure(WorkflowContext(inner, self.version))
             inner.finish()
             return result
+        except Suspend:
+            # Where it waits is nothing that a replay could repeat if it is abandoned there.
+            inner.at = branch.at
+            raise
         finally:
             branch.rejoin(inner)
 
@@ -125,7 +131,9 @@ async def join(branch: Branch, version: int, members: Sequence[Member[Any]]) -> 
         for step, match, outcome in zip(steps, places, outcomes, strict=True):
             if outcome.waits and isinstance(step, ClosureStep):
                 await step.abandon(match.coordinate)
-    return _conclude(branch, outcomes)
+    results = _conclude(branch, outcomes)
+    branch.at = max(branch.at, *(step.reached for step in steps), 0)
+    return results
 
 
 def _place(branch: Branch, steps: Sequence[Step[Any]]) -> list[Match]:

@@ -46,5 +46,6 @@ class SleepStep(Step[None]):
         self._end(event)
 
     def _end(self, event: SleepEvent) -> None:
-        self.branch.pass_over(event)
-        self.branch.at = max(self.branch.at, event.deadline)
+        self.reached = max(event.at, event.deadline)
+        if not self.in_join:
+            self.branch.at = max(self.branch.at, self.reached)

@@ -26,7 +26,7 @@ T_co = TypeVar("T_co", covariant=True)
 class Step(Generic[T_co]):
     """Await it for its result, or give it to `join`. A step can be used once."""
 
-    __slots__ = ("abandoned", "branch", "in_join", "known_delivered", "name", "version")
+    __slots__ = ("abandoned", "branch", "in_join", "known_delivered", "name", "reached", "version")
 
     kind: ClassVar[EventKind]
 
@@ -37,6 +37,8 @@ class Step(Generic[T_co]):
         self.in_join = False
         self.abandoned = False
         self.known_delivered: bool | None = None
+        self.reached = 0
+        """Of a member of a join: the time that it moves the branch to if the join succeeds (ms)."""
 
     @property
     def frozen(self) -> bool:
