@@ -328,3 +328,18 @@ async def test_a_node_known_to_be_dead_is_forgotten_before_its_time(
     await one.join()
     assert one.members == (one.own,)
     assert await one.others() == []
+
+
+async def test_damaged_record_of_another_node_does_not_end_the_pings(
+    make: Any, db: Database, space: Subspace
+) -> None:
+    one, two = make(0), make(1)
+    await two.join()
+
+    async def damage(tx: Transaction) -> None:
+        for key, _ in await tx.get_range(*space[0].range()):
+            tx.set(key, b"\xc1")
+
+    await db.run(damage, name="damage")
+    await one.join()
+    assert one.members == (one.own,)

@@ -24,7 +24,7 @@ from perdure.engine.database.finish import (
     quarantine,
     suspend,
 )
-from perdure.engine.database.lease import Lease, release
+from perdure.engine.database.lease import Lease
 from perdure.engine.database.load import Loaded, load
 from perdure.engine.database.records import WakeConditions, WorkflowRecord
 from perdure.engine.errors import (
@@ -234,7 +234,7 @@ class Runner:
         lease = run.lease
         if isinstance(cause, LeaseLost):
             raise cause
-        if isinstance(cause, CorruptHistory | CorruptRecord):
+        if isinstance(cause, CorruptHistory) or _is_about(cause, lease):
             await self._quarantine(lease, cause)
             return
         if isinstance(cause, EventMissing):
@@ -248,15 +248,6 @@ class Runner:
         )
         later = self._services.clock.now() + _RETRY_LATER_MS
         await self._suspend(run, WakeConditions(deadline=later), cancel_delivered=True)
-
-    async def give_back(self, lease: Lease) -> None:
-        """Release a lease that was not run. A lost one is no trouble."""
-        services = self._services
-        try:
-            await release(services.database, services.keys, lease, services.clock.now())
-        except LeaseLost:
-            return
-        services.doorbell.ring(lease.name)
 
     async def _stubborn(self, operation: Callable[[], Awaitable[T]]) -> T:
         """Repeat a fenced transaction until the store takes it or the lease is lost.
@@ -278,3 +269,8 @@ class Runner:
                 )
                 await self._services.clock.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+
+
+def _is_about(cause: Exception, lease: Lease) -> bool:
+    """Whether it is the leased workflow that cannot be read, and not one it talks to."""
+    return isinstance(cause, CorruptRecord) and cause.workflow_id == lease.workflow_id

@@ -288,5 +288,9 @@ class Fleet:
         value = await tx.get(key, snapshot=True)
         if value is None:
             return None
-        record = _decode(_node_decoder, key, value)
+        try:
+            record = _decode(_node_decoder, key, value)
+        except CorruptValue:
+            # One damaged row must not end everybody's pings: that node gets no share of the work.
+            return None
         return Member(node, record.names, record.version)

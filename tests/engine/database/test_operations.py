@@ -315,7 +315,7 @@ async def test_release_and_failover_in_portions(world: World) -> None:
     for _ in range(5):
         await world.dispatch()
     leases = await world.take()
-    await leasing.release(world.db, world.keys, leases[0], world.now)
+    await leasing.release_held(world.db, world.keys, world.worker, leases[0].workflow_id, world.now)
     released = [
         await leasing.release_lost(world.db, world.keys, world.worker, world.now, 3)
         for _ in range(2)

@@ -37,7 +37,6 @@ __all__ = [
     "fence",
     "held",
     "holders",
-    "release",
     "release_held",
     "release_lost",
     "take",
@@ -207,15 +206,6 @@ def _write_lease(
         keys.state(workflow_id),
         wake_deadline,
     )
-
-
-@transactional
-async def release(tx: Transaction, keys: Keys, lease: Lease, now: int) -> None:
-    """Give the workflow back unfinished: it sleeps with an immediate wake. Raises `LeaseLost`."""
-    await fence(tx, lease)
-    found = await read_status(tx, keys, lease.workflow_id)
-    assert found is not None
-    _give_back(tx, keys, lease.workflow_id, found, now)
 
 
 @transactional
