@@ -1,8 +1,8 @@
 """Ask a person and wait for the answer, but not for ever.
 
 The workflow may wait for a second or for a month: while it waits it is a few rows on disk, without
-a thread, a timer or memory. Stop the program and start it again: it still waits, until the same
-deadline.
+a thread, a timer or memory. On a store in a folder (`python approval.py rocksdb:./approvals`) it
+waits on when the program is stopped and started again, until the same deadline.
 """
 
 import asyncio

@@ -25,6 +25,17 @@ def test_layout_is_version_uuid4_label() -> None:
     assert identifier.label == 0x1234
 
 
+def test_an_id_of_a_key_is_always_the_same() -> None:
+    identifier = Id.of("order 17", label=3)
+    assert str(identifier) == "fp31j1i6gifxducw9xa1imy1yllo00"
+    assert identifier == Id.of("order 17", label=3)
+    assert identifier != Id.of("order 18", label=3)
+    assert (identifier.uuid.version, identifier.label) == (8, 3)
+    assert Id.parse(str(identifier)) == identifier
+    with pytest.raises(InvalidId):
+        Id.of("order 17", label=65_536)
+
+
 def test_random_source_is_injected() -> None:
     first, again = (Id.new(random_bytes=random.Random(7).randbytes) for _ in range(2))
     assert first == again

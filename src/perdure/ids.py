@@ -1,7 +1,8 @@
 """Ids of everything that is stored: workflows, signals, nodes, leases.
 
-An id is 19 bytes: a version byte (1), 16 random bytes in the form of a version 4 UUID, and a label
-of two bytes (big-endian) that a deployment may use to tell regions or clusters apart. Its text is
+An id is 19 bytes: a version byte (1), 16 random bytes in the form of a version 4 UUID (if the id
+stands for a key: 16 bytes of its digest, as a version 8 UUID), and a label of two bytes
+(big-endian) that a deployment may use to tell regions or clusters apart. Its text is
 30 base-36 digits, lower case, least significant digit first, of the 19 bytes read as one big-endian
 number. 36**30 is larger than 2**152, so every id fits and all texts have the same length.
 
@@ -11,6 +12,7 @@ id equals the same 19 plain bytes. The random source is injected so that simulat
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable
 from typing import ClassVar, Self
@@ -60,8 +62,23 @@ class Id(bytes):
         """Make a new random id. `label` is 0 to 65535; `random_bytes(n)` gives n random bytes."""
         if not 0 <= label <= 0xFFFF:
             raise InvalidId(str(label), "a label must be between 0 and 65535")
-        number = int.from_bytes(random_bytes(16), "big")
-        number = number & ~(0xF << 76) | 4 << 76
+        return cls._made(int.from_bytes(random_bytes(16), "big"), 4, label)
+
+    @classmethod
+    def of(cls, key: str, label: int = 0) -> Self:
+        """The id that stands for `key`: the same key gives the same id, everywhere and always.
+
+        A workflow dispatched under it is started once, however often that is asked for, also after
+        it has ended (until it is pruned as a whole).
+        """
+        if not 0 <= label <= 0xFFFF:
+            raise InvalidId(str(label), "a label must be between 0 and 65535")
+        digest = hashlib.blake2b(key.encode(), digest_size=16).digest()
+        return cls._made(int.from_bytes(digest, "big"), 8, label)
+
+    @classmethod
+    def _made(cls, number: int, uuid_version: int, label: int) -> Self:
+        number = number & ~(0xF << 76) | uuid_version << 76
         number = number & ~(0x3 << 62) | 2 << 62
         return super().__new__(cls, (_VERSION << 144 | number << 16 | label).to_bytes(_SIZE, "big"))
 
@@ -87,7 +104,7 @@ class Id(bytes):
 
     @property
     def uuid(self) -> UUID:
-        """The random part, as a version 4 UUID."""
+        """The middle part as a UUID: version 4 if random, version 8 if made of a key."""
         return UUID(bytes=bytes(self[1:17]))
 
     def __str__(self) -> str:

@@ -30,6 +30,7 @@ RESULTS: list[tuple[str, Any, Any]] = [
     ("double", 21, 42),
     ("family", 1, [2, 20, 200]),
     ("trip", "Oslo", "8 8 3"),
+    ("album", [1, 2, 3], "2 of 3"),
     ("collect", 50, "400 characters"),
     ("careful", None, "no, so we did without"),
     ("subscribe", "Ada", "8 8"),

@@ -91,7 +91,9 @@ class SimulationLoop(asyncio.SelectorEventLoop):
         if self._turns > MOST_TURNS:
             round_and_round, self._round = sorted(self._round), set()
             self._turns = 0
-            raise SimulationStuck(f"no time passes, and these run again and again: {round_and_round}")
+            raise SimulationStuck(
+                f"no time passes, and these run again and again: {round_and_round}"
+            )
 
     def call_soon(
         self,
