@@ -6,11 +6,16 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
+import pytest
+
 from perdure import (
     ActivityContext,
     ActivityFailed,
+    Break,
     EngineOptions,
     Signal,
+    Workflow,
+    WorkflowCancelled,
     WorkflowContext,
     activity,
     workflow,
@@ -115,3 +120,51 @@ def test_a_sleep_that_a_join_left_behind_does_not_move_the_time() -> None:
     simulate(1, main)
     assert len(seen) == 2
     assert seen[0] == seen[1]
+
+
+async def short_sleep(ctx: WorkflowContext) -> None:
+    await ctx.sleep(3)
+
+
+async def sleep_once(ctx: WorkflowContext, state: dict[str, int]) -> Break[None] | None:
+    if state["turn"] == 2:
+        await ctx.sleep(1000)
+        return Break(None)
+    if state["turn"] == 0:
+        await ctx.sleep(3)
+    state["turn"] += 1
+    return None
+
+
+@workflow
+async def sleeps_in_closures(ctx: WorkflowContext) -> None:
+    await ctx.join(short_sleep, ctx.sleep(3))
+    await ctx.closure(lambda outer: outer.closure(short_sleep))
+    await ctx.sleep(1000)
+
+
+@workflow
+async def sleeps_in_loops(ctx: WorkflowContext) -> None:
+    await ctx.loop(sleep_once, {"turn": 0})
+
+
+@pytest.mark.parametrize("sleeper", [sleeps_in_closures, sleeps_in_loops])
+def test_a_sleep_that_is_over_stays_over_when_a_clock_is_behind(
+    sleeper: Workflow[None, None],
+) -> None:
+    """A cancel was recorded inside a sleep of long ago, and nobody could replay that (seed 794)."""
+
+    async def main(simulation: Simulation) -> None:
+        first, second = (simulation.machine(f"m{n}", [sleeper]) for n in range(2))
+        await first.start()
+        handle = await on(first, first.engine.dispatch(sleeper))
+        await simulation.sleep(100)
+        first.process.kill()
+        second.clock.jump(-1000_000)
+        await second.start()
+        again = second.engine.handle(sleeper, handle.id)
+        await on(second, again.cancel("enough"))
+        with pytest.raises(WorkflowCancelled):
+            await on(second, again.result())
+
+    simulate(1, main)

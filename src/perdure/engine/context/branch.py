@@ -47,6 +47,7 @@ class Branch:
         "frozen",
         "location",
         "parent",
+        "past",
         "root",
         "run",
         "suspended",
@@ -62,6 +63,7 @@ class Branch:
         concurrent: bool = False,
         frozen: bool = False,
         parent: Branch | None = None,
+        past: bool = False,
     ) -> None:
         self.run = run
         self.location = location
@@ -73,6 +75,8 @@ class Branch:
         self.concurrent = concurrent
         self.frozen = frozen
         self.parent = parent
+        self.past = past
+        """Whether the code has left this branch, says the history: everything in it is over."""
         self.entered = 0
         self.suspended: Suspend | None = None
         self._random: random.Random | None = None
@@ -81,7 +85,9 @@ class Branch:
         """Return the packed location of the event at `coordinate` of this root."""
         return self.root + pack_coordinate(coordinate)
 
-    def child(self, coordinate: Coordinate, step: Step[Any] | None = None) -> Branch:
+    def child(
+        self, coordinate: Coordinate, step: Step[Any] | None = None, *, past: bool = False
+    ) -> Branch:
         """Return the branch whose root is the event at `coordinate`; `step` is what opens it."""
         in_join = step is not None and step.in_join
         return Branch(
@@ -92,6 +98,7 @@ class Branch:
             concurrent=self.concurrent or in_join,
             frozen=self.frozen if step is None else step.frozen,
             parent=self,
+            past=past,
         )
 
     def rejoin(self, child: Branch) -> None:

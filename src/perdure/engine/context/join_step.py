@@ -63,16 +63,18 @@ class ClosureStep(Step[T]):
         from perdure.engine.context.workflow import WorkflowContext
 
         branch = self.branch
+        past = False
         if isinstance(match, Replay):
             event = match.event
             assert isinstance(event, BranchEvent)
             self.abandoned = event.abandoned
+            past = not event.abandoned and (branch.past or branch.cursor.peek() is not None)
         else:
             now = branch.run.now()
             event = BranchEvent(self.version, now, now)
             await branch.run.write(branch.key(match.coordinate), event)
         self.event = event
-        inner = branch.child(match.coordinate, self)
+        inner = branch.child(match.coordinate, self, past=past)
         inner.at = max(self.at, event.at)
         try:
             result = await self.closure(WorkflowContext(inner, self.version))

@@ -23,6 +23,7 @@ from perdure.engine.context.step import Step
 from perdure.engine.database.steps import commit_loop
 from perdure.engine.history.cursor import Match, Replay
 from perdure.engine.history.events import EventKind, LoopEvent
+from perdure.engine.history.location import START
 
 if TYPE_CHECKING:
     from perdure.engine.context.workflow import WorkflowContext
@@ -103,10 +104,12 @@ class LoopStep(Step[B]):
         iteration = committed = event.iteration
         loop = branch.child(match.coordinate, self)
         loop.pass_over(event)
+        last_known = branch.run.history.last_branch(loop.root) or START
         try:
             while True:
                 loop.entered += 1
-                body = loop.child((iteration + 1,))
+                place = (iteration + 1,)
+                body = loop.child(place, past=place < last_known)
                 outcome = await self._iterate(loop, body, state)
                 iteration += 1
                 if isinstance(outcome, Continue):

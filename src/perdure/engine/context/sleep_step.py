@@ -31,7 +31,8 @@ class SleepStep(Step[None]):
             event = match.event
             assert isinstance(event, SleepEvent)
             branch.check_interrupted(match.coordinate)
-            if not self.in_join and branch.cursor.peek() is not None:
+            followed = self.abandoned if self.in_join else branch.cursor.peek() is not None
+            if followed or branch.past:
                 # It is over, whatever the wall clock says now: the code took further steps.
                 self._end(event)
                 return

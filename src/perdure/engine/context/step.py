@@ -8,6 +8,7 @@ them side by side.
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Generator
 from typing import Any, ClassVar, Generic, TypeVar
@@ -26,7 +27,16 @@ T_co = TypeVar("T_co", covariant=True)
 class Step(Generic[T_co]):
     """Await it for its result, or give it to `join`. A step can be used once."""
 
-    __slots__ = ("abandoned", "branch", "in_join", "known_delivered", "name", "reached", "version")
+    __slots__ = (
+        "abandoned",
+        "branch",
+        "in_join",
+        "known_delivered",
+        "name",
+        "placed",
+        "reached",
+        "version",
+    )
 
     kind: ClassVar[EventKind]
 
@@ -35,10 +45,26 @@ class Step(Generic[T_co]):
         self.version = version
         self.name = name
         self.in_join = False
+        self.placed = False
         self.abandoned = False
         self.known_delivered: bool | None = None
         self.reached = 0
         """Of a member of a join: the time that it moves the branch to if the join succeeds (ms)."""
+
+    def __del__(self) -> None:
+        """Say so when the step was forgotten: nothing else would show a missing `await`."""
+        if getattr(self, "placed", True):
+            return
+        if self.branch.suspended is not None or self.branch.run.ending is not None:
+            # The run left before its turn came.
+            return
+        kind = self.kind.name.lower()
+        what = kind if self.name is None else f"{kind} {self.name}"
+        warnings.warn(
+            f"the step {what} was never awaited, so it did nothing: await it, or give it to ctx.join",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
     @property
     def frozen(self) -> bool:
@@ -72,6 +98,7 @@ class Step(Generic[T_co]):
 
     def place(self) -> Match:
         """Take the next place in history. Raises `HistoryDiverged` when something else is there."""
+        self.placed = True
         branch = self.branch
         match = branch.enter(self.kind, self.version, self.name)
         branch.cursor.advance(match)

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from random import Random
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, TypeVar, Unpack, overload
 
 from perdure.engine.context.activity_step import ActivityStep
 from perdure.engine.context.branch import Branch
@@ -24,6 +24,7 @@ from perdure.engine.definitions import (
     Workflow,
     check_name,
     message_and_body,
+    require,
     signal_and_body,
     signal_of,
 )
@@ -32,7 +33,7 @@ from perdure.engine.history.events import EventKind
 from perdure.engine.history.location import format_location
 from perdure.engine.instants import Instant, to_datetime, to_milliseconds
 from perdure.engine.log import WorkflowLogger
-from perdure.engine.retry import seconds
+from perdure.engine.retry import RetryOptions, seconds
 from perdure.ids import Id
 
 __all__ = ["WorkflowContext"]
@@ -138,14 +139,21 @@ class WorkflowContext:
     # -- activities
 
     @overload
-    def activity(self, activity: Activity[None, O], /, **retry: Any) -> Step[O]: ...
+    def activity(
+        self, activity: Activity[None, O], /, **retry: Unpack[RetryOptions]
+    ) -> Step[O]: ...
     @overload
-    def activity(self, activity: Activity[I, O], input: I, /, **retry: Any) -> Step[O]: ...
-    def activity(self, activity: Activity[Any, O], input: Any = None, /, **retry: Any) -> Step[O]:
+    def activity(
+        self, activity: Activity[I, O], input: I, /, **retry: Unpack[RetryOptions]
+    ) -> Step[O]: ...
+    def activity(
+        self, activity: Activity[Any, O], input: Any = None, /, **retry: Unpack[RetryOptions]
+    ) -> Step[O]:
         """Run an activity. Keywords override its retry policy for this call (see `RetryPolicy`).
 
         Raises `ActivityFailed` when its last attempt failed.
         """
+        require(Activity, activity)
         return ActivityStep(
             self._branch, self.version, activity, input, activity.retry.override(retry)
         )
@@ -303,6 +311,7 @@ class WorkflowContext:
         unique: bool | str = False,
     ) -> Step[Child[O]]:
         """Start another workflow and go on; await `child.result()` for its output."""
+        require(Workflow, workflow)
         return DispatchStep(self, self._branch, self.version, workflow, input, tags, unique)
 
     @overload
@@ -337,6 +346,7 @@ class WorkflowContext:
 
         Raises `ChildFailed`, `ChildCancelled` or `ChildTerminated`.
         """
+        require(Workflow, workflow)
         return CallStep(self._branch, self.version, workflow, input, tags, unique)
 
     def result_of(self, child: Child[O]) -> Step[O]:
@@ -345,6 +355,7 @@ class WorkflowContext:
 
     def inline(self, workflow: Workflow[I, O], input: I = None, /) -> Step[O]:  # type: ignore[assignment]
         """Run a workflow's function inside this one: no id of its own, shared state and fate."""
+        require(Workflow, workflow)
         return inline(self._branch, self.version, workflow, input)
 
     # -- time

@@ -14,6 +14,7 @@ from perdure.engine.errors import CorruptHistory
 from perdure.engine.history.events import Event, decode_event
 from perdure.engine.history.location import (
     ROOT,
+    START,
     Coordinate,
     InvalidLocation,
     Location,
@@ -28,11 +29,12 @@ __all__ = ["History"]
 class History:
     """The events of one workflow. Empty unless made by `from_rows`."""
 
-    __slots__ = ("_events", "_rows")
+    __slots__ = ("_events", "_last", "_rows")
 
     def __init__(self) -> None:
         self._rows: dict[bytes, list[tuple[Coordinate, bytes]]] = {}
         self._events: dict[bytes, list[tuple[Coordinate, Event]]] = {}
+        self._last: dict[bytes, Coordinate] | None = None
 
     @classmethod
     def from_rows(cls, rows: Iterable[tuple[bytes, bytes]]) -> Self:
@@ -72,3 +74,13 @@ class History:
         self._events[packed] = events
         del self._rows[packed]
         return events
+
+    def last_branch(self, root: bytes) -> Coordinate | None:
+        """The last of the places directly below `root` (packed) that have events below them."""
+        if self._last is None:
+            self._last = {}
+            for packed in (*self._rows, *self._events):
+                if packed:
+                    parent, place = split_packed(packed)
+                    self._last[parent] = max(place, self._last.get(parent, START))
+        return self._last.get(root)
