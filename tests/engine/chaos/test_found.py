@@ -12,6 +12,7 @@ from perdure import (
     ActivityContext,
     ActivityFailed,
     Break,
+    Cancelled,
     EngineOptions,
     Signal,
     Workflow,
@@ -131,16 +132,35 @@ async def sleep_once(ctx: WorkflowContext, state: dict[str, int]) -> Break[None]
         await ctx.sleep(1000)
         return Break(None)
     if state["turn"] == 0:
-        await ctx.sleep(3)
+        try:
+            await ctx.sleep(3)
+        except Cancelled:
+            raise AssertionError("it was over") from None
     state["turn"] += 1
     return None
 
 
+@activity
+async def tidying(ctx: ActivityContext) -> None:
+    return
+
+
+@workflow
+async def sleeps_in_joins(ctx: WorkflowContext) -> None:
+    try:
+        await ctx.join(short_sleep, ctx.sleep(3))
+        await ctx.sleep(1000)
+    except Cancelled:
+        await ctx.activity(tidying)
+
+
 @workflow
 async def sleeps_in_closures(ctx: WorkflowContext) -> None:
-    await ctx.join(short_sleep, ctx.sleep(3))
-    await ctx.closure(lambda outer: outer.closure(short_sleep))
-    await ctx.sleep(1000)
+    try:
+        await ctx.closure(lambda outer: outer.closure(short_sleep))
+        await ctx.sleep(1000)
+    except Cancelled:
+        await ctx.activity(tidying)
 
 
 @workflow
@@ -148,7 +168,7 @@ async def sleeps_in_loops(ctx: WorkflowContext) -> None:
     await ctx.loop(sleep_once, {"turn": 0})
 
 
-@pytest.mark.parametrize("sleeper", [sleeps_in_closures, sleeps_in_loops])
+@pytest.mark.parametrize("sleeper", [sleeps_in_joins, sleeps_in_closures, sleeps_in_loops])
 def test_a_sleep_that_is_over_stays_over_when_a_clock_is_behind(
     sleeper: Workflow[None, None],
 ) -> None:
