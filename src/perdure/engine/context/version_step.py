@@ -29,6 +29,7 @@ class VersionCheckStep(Step[int]):
         self.inner = requested
 
     def place(self) -> Match:
+        self.placed = True
         branch = self.branch
         branch.check_may_run()
         answer = branch.cursor.check_version(self.requested, self.version)
@@ -65,6 +66,7 @@ class RemovedStep(Step[None]):
         self.skip = False
 
     def place(self) -> Match:
+        self.placed = True
         branch = self.branch
         branch.check_may_run()
         match = branch.cursor.compare_removed(self.removed_kind, self.name)
