@@ -24,6 +24,7 @@ from perdure.engine.definitions import (
     check_name,
     message_and_body,
     message_of,
+    require,
     signal_and_body,
 )
 from perdure.engine.errors import OperationTimedOut
@@ -76,6 +77,7 @@ class Client:
         if isinstance(workflow, str):
             name, stored, prune = check_name("workflow", workflow), encode(input), Prune.ALL
         else:
+            require(Workflow, workflow)
             name, stored, prune = (
                 workflow.name,
                 workflow.input_codec.encode(input),

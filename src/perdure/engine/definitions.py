@@ -38,6 +38,7 @@ __all__ = [
     "message",
     "message_of",
     "operation",
+    "require",
     "signal",
     "signal_in",
     "signal_of",
@@ -49,6 +50,7 @@ O = TypeVar("O")  # noqa: E741 - output
 O_co = TypeVar("O_co", covariant=True)
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
+D = TypeVar("D", bound="_Definition[Any, Any]")
 
 Prune = Literal["all", "history", "none"]
 _STORED_PRUNE = {
@@ -127,6 +129,17 @@ class _Definition(Generic[I, O_co]):
 
     def __repr__(self) -> str:
         return f"<{self.kind} {self.name}>"
+
+
+def require(kind: type[D], value: object) -> None:
+    """Check that a value is a definition of a kind. Raises `InvalidDefinition` if it is not."""
+    if isinstance(value, kind):
+        return
+    if isinstance(value, _Definition):
+        raise InvalidDefinition(kind.kind, value.name, f"it is the {value.kind} of that name")
+    if not inspect.isfunction(value):
+        raise InvalidDefinition(kind.kind, repr(value), "it is no function marked as one")
+    raise InvalidDefinition(kind.kind, value.__name__, f"mark the function with @{kind.kind}")
 
 
 def _require_async(definition: _Definition[Any, Any]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from perdure.engine.definitions import Signal, Workflow, signal_in
+from perdure.engine.definitions import Signal, Workflow, require, signal_in
 from perdure.engine.errors import DuplicateName, UnknownWorkflow
 
 __all__ = ["Registry"]
@@ -24,7 +24,11 @@ class Registry:
             self.add(workflow)
 
     def add(self, workflow: Workflow[Any, Any]) -> None:
-        """Register one definition. Raises `DuplicateName` when another one has its name."""
+        """Register one definition.
+
+        Raises `DuplicateName` when another one has its name, `InvalidDefinition` if it is none.
+        """
+        require(Workflow, workflow)
         known = self._workflows.setdefault(workflow.name, workflow)
         if known is not workflow:
             raise DuplicateName("workflow", workflow.name)

@@ -10,11 +10,11 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final, TypedDict
 
 from perdure.engine.errors import InvalidOption
 
-__all__ = ["DEFAULT_RETRY", "RetryPolicy", "seconds"]
+__all__ = ["DEFAULT_RETRY", "RetryOptions", "RetryPolicy", "seconds"]
 
 _JITTER_SECONDS = 0.5
 _NO_GROWTH_AFTER = 64
@@ -60,9 +60,14 @@ class RetryPolicy:
             if bound is not None:
                 object.__setattr__(self, name, seconds(bound, name))
 
-    def override(self, options: dict[str, Any]) -> RetryPolicy:
-        """Return a policy in which `options` replace what they name."""
-        return replace(self, **options) if options else self
+    def override(self, options: RetryOptions | dict[str, Any]) -> RetryPolicy:
+        """Return a policy in which `options` replace what they name. Raises `InvalidOption`."""
+        if not options:
+            return self
+        for name, value in options.items():
+            if name not in _OPTIONS:
+                raise InvalidOption(name, value, f"one of {', '.join(_OPTIONS)}")
+        return replace(self, **options)
 
     def delay(self, failed_attempts: int, rng: random.Random) -> float:
         """Return the pause in seconds after the n-th failed attempt (n from 1)."""
@@ -81,5 +86,21 @@ class RetryPolicy:
             return True
         return self.total_timeout is not None and elapsed >= self.total_timeout
 
+
+class RetryOptions(TypedDict, total=False):
+    """What can be said of a policy by keyword; see `RetryPolicy`."""
+
+    attempts: int | None
+    initial: float | timedelta
+    factor: float
+    maximum: float | timedelta
+    timeout: float | timedelta | None
+    total_timeout: float | timedelta | None
+    heartbeat_timeout: float | timedelta | None
+    non_retryable: tuple[type[BaseException], ...]
+    jitter: float | timedelta
+
+
+_OPTIONS: Final = tuple(RetryOptions.__annotations__)
 
 DEFAULT_RETRY = RetryPolicy()

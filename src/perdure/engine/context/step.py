@@ -61,7 +61,7 @@ class Step(Generic[T_co]):
         kind = self.kind.name.lower()
         what = kind if self.name is None else f"{kind} {self.name}"
         warnings.warn(
-            f"the step {what} was never awaited, so it did nothing: await it, or give it to ctx.join",
+            f"the step {what} was never awaited and did nothing: await it, or give it to ctx.join",
             RuntimeWarning,
             stacklevel=2,
         )
