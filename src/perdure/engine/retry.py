@@ -66,7 +66,7 @@ class RetryPolicy:
             return self
         for name, value in options.items():
             if name not in _OPTIONS:
-                raise InvalidOption(name, value, f"one of {', '.join(_OPTIONS)}")
+                raise InvalidOption(name, value, f"use one of {', '.join(_OPTIONS)}")
         return replace(self, **options)
 
     def delay(self, failed_attempts: int, rng: random.Random) -> float:
