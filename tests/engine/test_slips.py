@@ -55,7 +55,10 @@ async def test_a_step_whose_turn_never_came_is_not_warned_of(lab: Lab) -> None:
         (lambda ctx: ctx.dispatch(unmarked, "Ada"), "mark the function with @workflow"),
         (lambda ctx: ctx.inline(unmarked, "Ada"), "mark the function with @workflow"),
         (lambda ctx: ctx.call(greet, "Ada"), "it is the activity of that name"),
-        (lambda ctx: ctx.activity(greet, "Ada", retries=3), "retries=3 is not possible: use one of attempts"),
+        (
+            lambda ctx: ctx.activity(greet, "Ada", retries=3),
+            "retries=3 is not possible: use one of attempts",
+        ),
     ],
 )
 async def test_a_wrong_step_says_what_is_right(lab: Lab, step: Any, problem: str) -> None:
