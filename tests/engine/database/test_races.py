@@ -228,9 +228,7 @@ async def test_two_members_of_a_join_take_signals(world: World) -> None:
     taken: list[bytes] = []
 
     async def other(db: Database) -> None:
-        found = await signals.take_signals(
-            db, world.keys, lease, ["paid"], 1, at(2), signals_event
-        )
+        found = await signals.take_signals(db, world.keys, lease, ["paid"], 1, at(2), signals_event)
         taken.extend(signal.body for signal in found)
 
     slow = await world.overtaken(lambda tx: take_paid(tx, world, lease, 1), other)
