@@ -19,9 +19,12 @@ class EngineOptions:
     `pull_batch`: how many workflows one transaction leases.
     `threads`, `processes`: size of the pools for sync activities.
     `ping_interval`, `lost_after`: liveness; a worker silent for `lost_after` loses its leases.
+    `metrics_interval`: how often one worker publishes the gauges of the whole store.
     `shutdown`: how long a graceful shutdown waits for running steps.
     `version`: of several workers that serve a workflow name, only the highest version pulls it.
     `prune_after`: closed workflows older than this are pruned; None never prunes.
+    `prune_interval`: how often one worker looks for them.
+    `shed_load`: whether a worker with a busy CPU leaves a part of the due work to others.
     """
 
     linger: float = 1.0
@@ -48,5 +51,6 @@ class EngineOptions:
                 raise InvalidOption(name, getattr(self, name), "more than 0 seconds")
         if self.lost_after <= 2 * self.ping_interval:
             raise InvalidOption("lost_after", self.lost_after, "more than two ping intervals")
-        if self.linger < 0 or self.shutdown < 0:
-            raise InvalidOption("linger or shutdown", self.linger, "not negative")
+        for name in ("linger", "shutdown"):
+            if not getattr(self, name) >= 0:
+                raise InvalidOption(name, getattr(self, name), "not negative")

@@ -1,8 +1,8 @@
 """When a failed activity runs again: pure arithmetic, no clock and no I/O.
 
 Attempts mean attempts (defect D22): `attempts=1` runs once. The delay before attempt n+1 is
-`initial * factor ** (n-1)` seconds, at most `maximum`, plus up to half a second of jitter so that
-workflows that failed together do not come back together.
+`initial * factor ** (n-1)` seconds, at most `maximum`, plus a random part of `jitter` seconds so
+that workflows that failed together do not come back together.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from perdure.engine.errors import InvalidOption
 
 __all__ = ["DEFAULT_RETRY", "RetryOptions", "RetryPolicy", "seconds"]
 
-_JITTER_SECONDS = 0.5
 _NO_GROWTH_AFTER = 64
 
 
@@ -32,9 +31,10 @@ def seconds(duration: float | timedelta, what: str) -> float:
 class RetryPolicy:
     """How often and how patiently an activity is tried.
 
-    `attempts` counts all runs, None is without end. `initial`, `factor` and `maximum` shape the
-    back-off (seconds). `timeout` bounds one attempt, `total_timeout` all attempts and the pauses
-    between them, `heartbeat_timeout` the silence between two heartbeats; None means no bound.
+    `attempts` counts all runs, None is without end. `initial`, `factor`, `maximum` and `jitter`
+    shape the back-off (seconds). `timeout` bounds one attempt, `total_timeout` all attempts and the
+    pauses between them, `heartbeat_timeout` the silence between two heartbeats; None means no
+    bound.
     `non_retryable` are exception types (subclasses count) after which there is no further attempt.
     """
 
@@ -46,7 +46,7 @@ class RetryPolicy:
     total_timeout: float | None = None
     heartbeat_timeout: float | None = None
     non_retryable: tuple[type[BaseException], ...] = ()
-    jitter: float = _JITTER_SECONDS
+    jitter: float = 0.5
 
     def __post_init__(self) -> None:
         if self.attempts is not None and self.attempts < 1:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from contextvars import Token
 from types import TracebackType
-from typing import Final, Protocol
+from typing import Final
 
 from opentelemetry import context as otel_context, trace
 from opentelemetry.context import Context
@@ -39,17 +39,12 @@ from opentelemetry.trace import (
 from perdure.clock import SYSTEM_CLOCK, Clock
 from perdure.engine.metrics import TransactionMetrics
 from perdure.ids import Id
+from perdure.kv import TransactionObserver
 
-__all__ = ["EngineTracing", "TransactionObserver", "observe_transactions"]
+__all__ = ["EngineTracing", "observe_transactions"]
 
 # Of the lower half of a UUID the two highest bits are fixed, the rest is random.
 _RANDOM_BITS: Final = (1 << 62) - 1
-
-
-class TransactionObserver(Protocol):
-    """What `Database.observer` calls once per finished transaction."""
-
-    def transaction(self, name: str, seconds: float, attempts: int, outcome: str) -> None: ...
 
 
 class _Nothing:

@@ -12,18 +12,12 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Self
 
-from perdure.clock import wait
+from perdure.clock import wait, wait_event
 from perdure.engine import subjects
 from perdure.engine.context.run import Run
 from perdure.engine.database.finish import set_aside
 from perdure.engine.database.keys import WakeKind
-from perdure.engine.database.lease import (
-    Lease,
-    Wake,
-    due,
-    take,
-    upcoming,
-)
+from perdure.engine.database.lease import Lease, Wake, due, take, upcoming
 from perdure.engine.database.load import read_cancel
 from perdure.engine.database.records import WorkflowRecord
 from perdure.engine.errors import CorruptRecord, LeaseLost
@@ -42,9 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Slot", "Worker"]
 
-_LOST_BATCH = 200
 _UPCOMING_LIMIT = 2_000
-_PRUNE_BATCH = 200
 _SHED_PAUSE_SECONDS = 0.25
 _PROGRESS_SECONDS = 7.0
 
@@ -206,11 +198,7 @@ class Worker:
             if pause <= 0 or event.is_set() or self._stopping:
                 await asyncio.sleep(0)
                 continue
-            ringing = asyncio.ensure_future(event.wait())
-            try:
-                await wait(clock, ringing, timeout=pause)
-            finally:
-                ringing.cancel()
+            await wait_event(clock, event, timeout=pause)
 
     async def _pull_once(self) -> float:
         """Look at every name that may have work; return the seconds until the next look."""

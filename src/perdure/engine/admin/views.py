@@ -17,7 +17,6 @@ __all__ = [
     "DispatchResult",
     "FailureView",
     "HistoryNode",
-    "NodeView",
     "PendingSignalView",
     "ProgressView",
     "PruneResult",
@@ -177,15 +176,6 @@ class PruneResult(msgspec.Struct, frozen=True, kw_only=True):
     """How many closed workflows were pruned."""
 
     pruned: int
-
-
-class NodeView(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker that is alive. `active`: it attracts new work (a draining one does not)."""
-
-    id: str
-    last_ping_at: int
-    active: bool
-    names: list[str] = []
 
 
 class StatsView(msgspec.Struct, frozen=True, kw_only=True):

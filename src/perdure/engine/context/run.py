@@ -18,7 +18,7 @@ from perdure.engine.context.pulse import Pulse
 from perdure.engine.database.lease import Lease
 from perdure.engine.database.records import CancelRequest, WakeConditions, WorkflowRecord
 from perdure.engine.database.steps import write_event
-from perdure.engine.errors import CorruptHistory, LeaseLost
+from perdure.engine.errors import CorruptHistory
 from perdure.engine.history.events import Event
 from perdure.engine.history.history import History
 from perdure.engine.history.location import Coordinate
@@ -119,19 +119,16 @@ class Run:
         """Await one transaction. Storage trouble and a lost lease end the run (`RunAborted`)."""
         try:
             return await operation
-        except (LeaseLost, WorldError) as error:
+        except WorldError as error:
             raise self.end(RunAborted(error)) from error
 
     async def write(
         self, key: bytes, event: Event, *, state: bytes | None = None, fresh: bool = True
     ) -> None:
         """Commit one event, and with it the workflow's state if it changed."""
-        try:
-            await write_event(
-                self.services.database, self.lease, key, event, state=state, fresh=fresh
-            )
-        except (LeaseLost, WorldError) as error:
-            raise self.end(RunAborted(error)) from error
+        await self.commit(
+            write_event(self.services.database, self.lease, key, event, state=state, fresh=fresh)
+        )
 
     # -- waiting in memory
 

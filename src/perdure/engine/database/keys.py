@@ -17,7 +17,7 @@ from functools import lru_cache
 
 from perdure.kv.tuple import pack
 
-__all__ = ["SILENCED_INDEX", "Keys", "WakeKind", "packed_integer", "packed_text"]
+__all__ = ["ENGINE", "SILENCED_INDEX", "Keys", "WakeKind", "packed_integer"]
 
 _WORKFLOW, _WAKE, _LEASE, _OPEN, _CLOSED, _TAG, _UNIQUE = range(1, 8)
 _STATE_INDEX, _SIGNAL, _WAITER, _PRUNE, _GAUGE, _NODE = range(8, 14)

@@ -3,7 +3,7 @@
 Invariants:
 
 * A workflow has at most one immediate wake and one deadline in the wake index, and exactly those
-  that its status names. Only this module and `lease.take` write or clear them.
+  that its status names: whoever writes or clears one changes the other in the same transaction.
 * A parent has waiter rows only under children in its status; a child that closes clears its rows.
 * A running or closed workflow has neither. A silenced one has no wake rows, but keeps its
   conditions and waiter rows, so that it can be woken when the silence ends.

@@ -92,11 +92,11 @@ class SleepState(IntEnum):
     """How a sleep, or a wait with a bound, ended. The numbers are on disk."""
 
     NORMAL = 0
-    """Not decided yet, or a plain sleep."""
+    """A wait that is not decided yet, or a plain sleep."""
     UNINTERRUPTED = 1
-    """The wait ran into its bound: no `SIGNALS` event follows."""
+    """The wait ran into its bound: nothing was received."""
     INTERRUPTED = 2
-    """Signals came: the next event is their `SIGNALS` event."""
+    """Signals came: their `SIGNALS` event lies inside this one."""
 
 
 class _Event(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -208,7 +208,7 @@ class SleepEvent(_Event, tag=EventKind.SLEEP.value, array_like=True, frozen=True
 
 
 class BranchEvent(_Event, tag=EventKind.BRANCH.value, array_like=True, frozen=True, gc=False):
-    """The root of a place of its own: a closure in a join, an iteration, an inline workflow."""
+    """The root of a place of its own: a closure in a join, or an inlined workflow."""
 
     KIND: ClassVar[EventKind] = EventKind.BRANCH
     abandoned: bool = False
