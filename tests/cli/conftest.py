@@ -112,7 +112,7 @@ async def _filled(folder: Path) -> Store:
         database, keys, lease, WakeConditions(deadline=now + 3_600_000, signals=("paid",)), now
     )
     dead = await _dispatch(database, keys, None, {})
-    failure = Failure("ValueError", "card refused\x1b[31m", stack="Traceback: card\n")
+    failure = Failure("shop.money.CardRefused", "card refused\x1b[31m", stack="Traceback: card\n")
     await finish.fail(database, keys, await _lease(database, keys, dead), failure, now)
     complete = await _dispatch(database, keys, None, {})
     await finish.complete(

@@ -42,7 +42,7 @@ def test_list_shows_what_each_workflow_is_doing(store: Store) -> None:
 def test_texts_from_the_store_cannot_drive_the_terminal(store: Store) -> None:
     result = store.run("list")
 
-    assert "ValueError: card refused\\x1b[31m" in line_of(result.stdout, store.dead)
+    assert " CardRefused: card refused\\x1b[31m" in line_of(result.stdout, store.dead)
     assert "\x1b" not in result.stdout
 
 
@@ -98,7 +98,7 @@ def test_get_shows_all_facts(store: Store) -> None:
 
     assert '"done": true' in store.run("get", store.complete).stdout
     dead = store.run("get", store.dead).stdout
-    assert "ValueError: card refused" in dead
+    assert "CardRefused: card refused" in dead
     assert "Traceback: card" in dead
 
 
@@ -111,7 +111,7 @@ def test_get_in_json(store: Store) -> None:
     assert waiting["input"] == {"order": 7}
     assert [each["what"] for each in waiting["progress"]] == ["loop", "activity"]
     assert waiting["progress"][1]["details"] == {"rows": 40}
-    assert store.json("get", store.dead)["failure"]["type"] == "ValueError"
+    assert store.json("get", store.dead)["failure"]["type"] == "shop.money.CardRefused"
     assert store.json("get", store.complete)["output"] == {"done": True}
     assert store.json("get", store.busy)["worker"] is not None
 

@@ -186,6 +186,12 @@ def test_grace_bounds_the_draining(folder: Path) -> None:
     until(folder, workflow_id, "sleeping")
 
 
+def test_a_store_is_the_engines_own_choice() -> None:
+    result = CliRunner().invoke(main, ["--data", "elsewhere", "run", "shop:engine"])
+    assert result.exit_code == 2
+    assert "leave out --data" in result.stderr
+
+
 def test_a_store_in_use_is_refused(folder: Path) -> None:
     with running(folder) as first:
         second = subprocess.run(

@@ -44,13 +44,19 @@ def _doing(workflow: WorkflowView, now: int) -> Text:
     """Why it sleeps or died, and how far its long work has come: what one wants to know first."""
     parts: list[Text] = []
     if workflow.error is not None:
-        text = workflow.error
+        text = _short(workflow.error)
         parts.append(clean(text if len(text) <= _ERROR_SHOWN else f"{text[:_ERROR_SHOWN]}..."))
     parts += [clean(f"waits for {what}") for what in workflow.waiting_for]
     if workflow.wake_at is not None:
         parts.append(Text(f"due {ago(workflow.wake_at, now)}"))
     parts += [progress_text(progress, now) for progress in workflow.progress]
     return Text("; ").join(parts)
+
+
+def _short(error: str) -> str:
+    """`shop.CardDeclined: no` without the module: a list has little room."""
+    kind, separator, message = error.partition(": ")
+    return kind.rpartition(".")[2] + separator + message
 
 
 def progress_text(progress: ProgressView, now: int) -> Text:

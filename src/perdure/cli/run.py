@@ -55,12 +55,22 @@ def run(
     MODULE:ENGINE names an Engine, or a function that makes one, in a module that can be imported
     from the current folder.
     """
+    _refuse_data()
     _configure_logs(verbose=verbose)
     engine = load_engine(target)
     try:
         asyncio.run(_work(engine, grace, metrics_port, metrics_address))
     except PerdureError as error:
         raise failed(error, as_json=False) from error
+
+
+def _refuse_data() -> None:
+    """An option that would be ignored must not look as if it were not."""
+    group = click.get_current_context().parent
+    if group is not None and (
+        group.get_parameter_source("data") is click.core.ParameterSource.COMMANDLINE
+    ):
+        raise click.UsageError("an engine names its own store: leave out --data")
 
 
 def _configure_logs(*, verbose: bool) -> None:
