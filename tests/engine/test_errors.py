@@ -28,14 +28,13 @@ EXAMPLES: list[tuple[PerdureError, str]] = [
     (errors.WorkflowNotFound(name="ship", tags={"a": 1}), '"ship" with tags'),
     (errors.WorkflowFinished(WORKFLOW, "complete"), "finished (complete)"),
     (errors.UnknownWorkflow("ship", iter(["pay", "bill"])), "known: bill, pay"),
-    (errors.UnknownActivity("ship", []), "none are known"),
+    (errors.UnknownWorkflow("ship", []), "none are known"),
     (errors.DuplicateName("signal", "paid"), 'signal definitions named "paid"'),
     (errors.ActivityFailed("charge", 1, FAILURE), "(1 attempt): ValueError: bad"),
     (errors.ActivityTimedOut("charge", 30.0), "within 30 s"),
     (errors.ChildFailed(WORKFLOW, FAILURE), "ValueError: bad"),
     (errors.ChildCancelled(WORKFLOW), "was cancelled"),
     (errors.ChildTerminated(WORKFLOW, "why"), "terminated: why"),
-    (errors.SignalTargetInvalid("paid", "there are two targets"), "there are two targets"),
 ]
 
 

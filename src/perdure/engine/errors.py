@@ -42,10 +42,8 @@ __all__ = [
     "OperationTimedOut",
     "Quarantined",
     "ResultTimeout",
-    "SignalTargetInvalid",
     "StateInJoin",
     "UniqueKeyTaken",
-    "UnknownActivity",
     "UnknownWorkflow",
     "WorkflowBusy",
     "WorkflowCancelled",
@@ -337,21 +335,6 @@ class UnknownWorkflow(CallerError):
         self.known = known
 
 
-class UnknownActivity(CallerError):
-    """No activity of this name is registered here."""
-
-    code = "engine.unknown_activity"
-
-    def __init__(self, name: str, known: Iterable[str]) -> None:
-        known = tuple(sorted(known))
-        super().__init__(
-            f'no activity "{name}" is registered: pass its definition, not its name'
-            f" ({_known(known)})"
-        )
-        self.name = name
-        self.known = known
-
-
 class DuplicateName(CallerError):
     """Two definitions of one kind have the same name."""
 
@@ -443,20 +426,6 @@ class ChildTerminated(CallerError):
         super().__init__(_because(f"child workflow {workflow_id} was terminated", reason))
         self.workflow_id = workflow_id
         self.reason = reason
-
-
-class SignalTargetInvalid(CallerError):
-    """A signal was not addressed in exactly one way."""
-
-    code = "engine.signal_target_invalid"
-
-    def __init__(self, signal: str, problem: str) -> None:
-        super().__init__(
-            f'signal "{signal}" cannot be sent: {problem}. Address it either by the id of a'
-            " workflow, or by its name and tags"
-        )
-        self.signal = signal
-        self.problem = problem
 
 
 class Cancelled(BaseException):

@@ -103,7 +103,7 @@ class Runner:
         return self._make_run(lease, loaded)
 
     def _new_run(self, lease: Lease, record: WorkflowRecord) -> Run:
-        return self._make_run(lease, Loaded(record, None, History(), None, None))
+        return self._make_run(lease, Loaded(record, None, History(), None))
 
     def _make_run(self, lease: Lease, loaded: Loaded) -> Run:
         return Run(

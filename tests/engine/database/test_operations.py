@@ -98,7 +98,7 @@ async def test_dispatch_and_load_give_back_everything(world: World) -> None:
     assert list(record.tags.items()) == [("a", 1), ("b", True), ("c", "1")]
     assert type(record.tags["b"]) is bool
     assert record.prune is Prune.HISTORY
-    assert (loaded.state, loaded.cancel, loaded.wake_deadline) == (None, None, None)
+    assert (loaded.state, loaded.cancel) == (None, None)
 
 
 async def test_a_dispatch_is_idempotent_in_its_id(world: World) -> None:
@@ -170,8 +170,6 @@ async def test_find_walks_all_tag_lists(world: World) -> None:
     both = sorted(ids[0::6])
     wanted: Tags = {"even": True, "third": True}
     assert await finding.find(world.db, world.keys, NAME, wanted) == both[0]
-    assert await finding.find_all(world.db, world.keys, NAME, wanted, 100) == both
-    assert await finding.find_all(world.db, world.keys, NAME, wanted, 2) == both[:2]
     assert await finding.find(world.db, world.keys, NAME, {}) == ids[0]
     assert await finding.find(world.db, world.keys, "nobody", {}) is None
     assert await finding.find(world.db, world.keys, NAME, {"even": 1}) is None
@@ -234,7 +232,6 @@ async def test_all_wakes_of_a_join_are_committed(world: World) -> None:
             assert await world.publish(lease.workflow_id, wake_by) == NAME
         [again] = await world.take()
         assert again.workflow_id == lease.workflow_id
-        assert again.wake_deadline == START + 500
         await finish.complete(world.db, world.keys, again, b"", world.now)
         for region in (world.keys.wakes(NAME), world.keys.waiters(lease.workflow_id)):
             assert await world.db.transaction().get_range(region, region + b"\xff") == []
@@ -369,7 +366,7 @@ async def test_a_rewritten_event_leaves_no_old_chunks(
     lease = await world.run()
     await steps.write_event(world.db, lease, at(1), activity(before), state=before)
     await steps.write_event(world.db, lease, at(1), activity(after), state=after, fresh=False)
-    await steps.update_event(world.db, lease, at(1), activity(after, attempts=2))
+    await steps.write_event(world.db, lease, at(1), activity(after, attempts=2), fresh=False)
     loaded = await loading.load(world.db, world.keys, lease)
     [(_, event)] = loaded.history.events()
     assert event == activity(after, attempts=2)
@@ -379,8 +376,9 @@ async def test_a_rewritten_event_leaves_no_old_chunks(
 async def test_an_update_never_creates_an_event(world: World) -> None:
     """D25."""
     lease = await world.run()
+    loop = LoopEvent(1, START, START, 1, b"state")
     with pytest.raises(EventMissing):
-        await steps.update_event(world.db, lease, at(1), sleep_event())
+        await steps.commit_loop(world.db, world.keys, lease, at(1), loop, 1, 9)
     await world.publish(lease.workflow_id)
     with pytest.raises(EventMissing):
         await take(world, lease, 1, sleep_key=at(7))
@@ -401,44 +399,40 @@ async def commit_iteration(
         at(1),
         LoopEvent(1, START, START, iteration + 1, b"state"),
         iteration + 1,
-        (at(1, iteration + 2), BRANCH),
         retention,
-        fresh=False,
     )
 
 
 async def test_a_loop_commit_forgets_finished_iterations(world: World) -> None:
     lease = await world.run()
     loop = LoopEvent(1, START, START, 0, b"state")
-    await steps.commit_loop(
-        world.db, world.keys, lease, at(1), loop, 0, (at(1, 1), BRANCH), 2, fresh=True
-    )
+    await steps.write_event(world.db, lease, at(1), loop)
     await steps.write_event(world.db, lease, at(2), BRANCH)
     for iteration in range(4):
         await commit_iteration(world, lease, iteration)
     active = await events(world, lease.workflow_id)
-    assert sorted(active) == [at(1), at(1, 5), at(2)]
+    assert sorted(active) == [at(1), at(2)]
     stored = active[at(1)]
     assert isinstance(stored, LoopEvent)
     assert stored.iteration == 4
     kept = await events(world, lease.workflow_id, forgotten=True)
-    assert sorted(kept) == [at(1, n, *step) for n in (3, 4) for step in ((), (1,), (2,))]
+    assert sorted(kept) == [at(1, n, step) for n in (3, 4) for step in (1, 2)]
 
 
 async def test_compaction_is_bounded_and_keeps_events_whole(world: World) -> None:
     """D31: iterations that do not fit in one transaction are moved in several."""
     lease = await world.run()
     loop = LoopEvent(1, START, START, 0, b"state")
-    await steps.commit_loop(world.db, world.keys, lease, at(1), loop, 0, None, 9, fresh=True)
+    await steps.write_event(world.db, lease, at(1), loop)
     payload = LARGE * 24
     for iteration in (1, 2):
         await steps.write_event(world.db, lease, at(1, iteration), activity(payload))
     transaction = world.db.transaction()
     done = LoopEvent(1, START, START, 2, b"state")
-    await steps.commit_loop(transaction, world.keys, lease, at(1), done, 2, None, 9, fresh=False)
+    await steps.commit_loop(transaction, world.keys, lease, at(1), done, 2, 9)
     await transaction.commit()
     assert sorted(await events(world, lease.workflow_id)) == [at(1), at(1, 2)]
-    await steps.commit_loop(world.db, world.keys, lease, at(1), done, 2, None, 9, fresh=False)
+    await steps.commit_loop(world.db, world.keys, lease, at(1), done, 2, 9)
     assert sorted(await events(world, lease.workflow_id)) == [at(1)]
     kept = await events(world, lease.workflow_id, forgotten=True)
     assert list(kept.values()) == [activity(payload)] * 2

@@ -156,9 +156,7 @@ class LoopStep(Step[B]):
                 self.branch.key(match.coordinate),
                 event,
                 finished_before=event.iteration,
-                branch=None,
                 retention=run.workflow.keep_iterations,
-                fresh=False,
             )
         )
         services.metrics.loop_committed(run.lease.name, max(run.now() - event.at, 0) / 1000)

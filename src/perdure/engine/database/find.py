@@ -16,7 +16,7 @@ from perdure.engine.database.records import Tags
 from perdure.ids import Id
 from perdure.kv import Transaction, transactional
 
-__all__ = ["find", "find_all", "first_tagged"]
+__all__ = ["find", "first_tagged", "tag_lists"]
 
 
 @transactional
@@ -30,26 +30,6 @@ async def find(tx: Transaction, keys: Keys, name: str, tags: Tags) -> Id | None:
         rows = await tx.get_range(prefix, prefix + b"\xff", limit=1)
         return Id(rows[0][0][-Id.SIZE :]) if rows else None
     return await first_tagged(tx, tag_lists(keys, name, tags, open_=True))
-
-
-@transactional
-async def find_all(tx: Transaction, keys: Keys, name: str, tags: Tags, limit: int) -> list[Id]:
-    """At most `limit` open workflows called `name` with at least these tags, in order of id
-    (without tags: of creation)."""
-    if not tags:
-        prefix = keys.opened(name)
-        rows = await tx.get_range(prefix, prefix + b"\xff", limit=limit, snapshot=True)
-        return [Id(key[-Id.SIZE :]) for key, _ in rows]
-    lists = tag_lists(keys, name, tags, open_=True)
-    found: list[Id] = []
-    after = b""
-    while len(found) < limit:
-        workflow_id = await first_tagged(tx, lists, after, snapshot=True)
-        if workflow_id is None:
-            break
-        found.append(workflow_id)
-        after = workflow_id + b"\x00"
-    return found
 
 
 def tag_lists(keys: Keys, name: str, tags: Tags, *, open_: bool) -> list[bytes]:

@@ -58,7 +58,7 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     """The right of `worker` to run a workflow, until somebody takes it away.
 
     `token` is the exact status row; the three keys are prefixes or rows of that workflow that every
-    commit of the run needs. `wake_deadline` is the deadline that the workflow slept on, if any.
+    commit of the run needs.
     """
 
     workflow_id: Id
@@ -69,7 +69,6 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     token: bytes
     history_key: bytes
     state_key: bytes
-    wake_deadline: int | None = None
 
 
 async def fence(tx: Transaction, lease: Lease) -> None:
@@ -172,7 +171,7 @@ def _lease(
     if is_chunked(row):
         clear_value(tx, keys.status(workflow_id))
     running = Status(Phase.RUNNING, status.epoch + 1, now, status.name, worker)
-    return _write_lease(tx, keys, workflow_id, running, worker, status.deadline)
+    return _write_lease(tx, keys, workflow_id, running, worker)
 
 
 def take_new(
@@ -180,16 +179,11 @@ def take_new(
 ) -> Lease:
     """Lease a workflow in the transaction that creates it."""
     running = Status(Phase.RUNNING, 1, now, name, worker)
-    return _write_lease(tx, keys, workflow_id, running, worker, None)
+    return _write_lease(tx, keys, workflow_id, running, worker)
 
 
 def _write_lease(
-    tx: Transaction,
-    keys: Keys,
-    workflow_id: Id,
-    running: Status,
-    worker: Id,
-    wake_deadline: int | None,
+    tx: Transaction, keys: Keys, workflow_id: Id, running: Status, worker: Id
 ) -> Lease:
     status_key = keys.status(workflow_id)
     token = b"\x00" + encode(running)
@@ -204,7 +198,6 @@ def _write_lease(
         token,
         keys.history(workflow_id),
         keys.state(workflow_id),
-        wake_deadline,
     )
 
 

@@ -31,15 +31,13 @@ _PAGE = 2_000
 class Loaded(msgspec.Struct, frozen=True):
     """A leased workflow, ready to run.
 
-    `record.input` is always present. `state` is the user's value as last stored. `wake_deadline` is
-    the deadline that the workflow slept on before it was taken (ms), if it had one.
+    `record.input` is always present. `state` is the user's value as last stored.
     """
 
     record: WorkflowRecord
     state: bytes | None
     history: History
     cancel: CancelRequest | None
-    wake_deadline: int | None
 
 
 @transactional
@@ -70,13 +68,7 @@ async def load(tx: Transaction, keys: Keys, lease: Lease) -> Loaded:
         request = None if cancel is None else decode.cancel_request(cancel)
     except (msgspec.MsgspecError, InvalidId) as error:
         raise CorruptRecord(workflow_id, "record or cancel request", str(error)) from error
-    return Loaded(
-        record,
-        rows.get(lease.state_key),
-        History.from_rows(events),
-        request,
-        lease.wake_deadline,
-    )
+    return Loaded(record, rows.get(lease.state_key), History.from_rows(events), request)
 
 
 async def _read_all(tx: Transaction, begin: bytes, end: bytes) -> list[tuple[bytes, bytes]]:

@@ -7,8 +7,8 @@ Invariants:
 * A run that lost its lease writes nothing.
 * The state of a workflow changes together with the activity event that changed it.
 * An event is updated only if it is there: an update can never create half an event.
-* The commit of a loop, the event of its next iteration and the compaction of finished iterations
-  are one transaction, so the event of a parent is never behind those of its children.
+* The commit of a loop and the compaction of finished iterations are one transaction, so the event
+  of a loop is never behind what is left of its iterations.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from perdure.engine.database.status import existing_status
 from perdure.engine.database.values import is_chunked, replace_value
 from perdure.engine.errors import EventMissing
 from perdure.engine.history.events import (
-    BranchEvent,
     ChildResultEvent,
     Event,
     LoopEvent,
@@ -40,7 +39,6 @@ __all__ = [
     "compact_loop",
     "put_event",
     "rewrite_event",
-    "update_event",
     "write_event",
 ]
 
@@ -69,20 +67,16 @@ async def write_event(
         await replace_value(tx, lease.state_key, state)
 
 
-@transactional(idempotent=True)
-async def update_event(tx: Transaction, lease: Lease, key: bytes, event: Event) -> None:
-    """Replace the event at `key`. Raises `LeaseLost`, and `EventMissing` if there is none."""
-    await fence(tx, lease)
-    await rewrite_event(tx, lease, key, event)
-
-
 def put_event(tx: Transaction, lease: Lease, key: bytes, event: Event) -> None:
     """Add an event, in a transaction that is fenced already and knows that nothing lies there."""
     write_value(tx, lease.history_key + key, encode_event(event), fresh=True)
 
 
 async def rewrite_event(tx: Transaction, lease: Lease, key: bytes, event: Event) -> None:
-    """As `update_event`, in a transaction that is fenced already."""
+    """Replace the event at `key`, in a transaction that is fenced already.
+
+    Raises `EventMissing` if there is none.
+    """
     full_key = lease.history_key + key
     row = await tx.get(full_key)
     if row is None:
@@ -99,23 +93,19 @@ async def commit_loop(
     loop_key: bytes,
     loop_event: LoopEvent,
     finished_before: int,
-    branch: tuple[bytes, BranchEvent] | None,
     retention: int,
-    fresh: bool,
 ) -> None:
-    """Write a loop's event, the branch of its next iteration, and forget finished iterations.
+    """Replace a loop's event, and forget finished iterations.
 
     Iterations with a number below `finished_before` are moved out of the active history; the last
-    `retention` of them are kept for people to read. `fresh` says that the loop's event is new.
+    `retention` of them are kept for people to read.
 
     The transaction moves a bounded amount, oldest first. Given a database, the rest follows in
     transactions of its own; given a transaction, with the next commit. What is left meanwhile is
     not looked at by replay, which begins with the stored iteration. Raises `LeaseLost`, and
-    `EventMissing` if the loop's event is not there and not `fresh`.
+    `EventMissing` if the loop's event is not there.
     """
-    more = await _commit_loop(
-        source, keys, lease, loop_key, loop_event, finished_before, branch, retention, fresh
-    )
+    more = await _commit_loop(source, keys, lease, loop_key, loop_event, finished_before, retention)
     while more and isinstance(source, Database):
         more = await compact_loop(source, keys, lease, loop_key, finished_before, retention)
 
@@ -128,17 +118,10 @@ async def _commit_loop(
     loop_key: bytes,
     loop_event: LoopEvent,
     finished_before: int,
-    branch: tuple[bytes, BranchEvent] | None,
     retention: int,
-    fresh: bool,
 ) -> bool:
     await fence(tx, lease)
-    if fresh:
-        put_event(tx, lease, loop_key, loop_event)
-    else:
-        await rewrite_event(tx, lease, loop_key, loop_event)
-    if branch is not None:
-        put_event(tx, lease, *branch)
+    await rewrite_event(tx, lease, loop_key, loop_event)
     spent = len(loop_event.state) + len(loop_event.output or b"")
     return await compact(tx, keys, lease, loop_key, finished_before, retention, spent)
 
