@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from perdure.kv import Database
-from perdure.kv.chunks import CHUNK, clear_value, join_rows, read_value, write_value
+from perdure.kv.chunks import (
+    CHUNK,
+    clear_value,
+    join_rows,
+    read_value,
+    replace_value,
+    write_value,
+)
 from perdure.kv.errors import CorruptValue
 from perdure.kv.memory import MemoryDriver
 
@@ -90,6 +97,22 @@ async def test_a_missing_chunk_is_found(db: Database, missing: int) -> None:
         await read_value(tx, b"k")
     with pytest.raises(CorruptValue, match=r"b'k'.*chunk"):
         list(join_rows(await tx.get_range(b"", b"\xff")))
+
+
+@pytest.mark.parametrize("old", [None, 0, CHUNK, CHUNK + 1, 3 * CHUNK])
+@pytest.mark.parametrize("new", [0, CHUNK + 1, 2 * CHUNK + 1])
+async def test_a_replaced_value_leaves_nothing_behind(
+    db: Database, old: int | None, new: int
+) -> None:
+    tx = db.transaction()
+    if old is not None:
+        write_value(tx, b"k", value_of(old))
+    await tx.commit()
+    tx = db.transaction()
+    await replace_value(tx, b"k", value_of(new))
+    await tx.commit()
+    rows = await db.transaction().get_range(b"", b"\xff")
+    assert list(join_rows(rows)) == [(b"k", value_of(new))]
 
 
 async def test_a_left_over_chunk_is_found(db: Database) -> None:

@@ -21,7 +21,15 @@ from typing import Final
 from perdure.kv.errors import CorruptValue
 from perdure.kv.transaction import Transaction
 
-__all__ = ["CHUNK", "clear_value", "join_rows", "read_value", "write_value"]
+__all__ = [
+    "CHUNK",
+    "clear_value",
+    "is_chunked",
+    "join_rows",
+    "read_value",
+    "replace_value",
+    "write_value",
+]
 
 CHUNK: Final = 50_000
 
@@ -57,6 +65,23 @@ def write_value(tx: Transaction, key: bytes, value: bytes, *, fresh: bool = Fals
     tx.set(key, _HEAD.pack(_LARGE, len(chunks), len(value)))
     for index, chunk in enumerate(chunks):
         tx.set(_chunk_key(key, index), chunk)
+
+
+async def replace_value(tx: Transaction, key: bytes, value: bytes) -> None:
+    """Write `value` where there may be one, which nobody else writes at the same time.
+
+    Looking first (a snapshot read: whoever calls this keeps other writers away) is cheaper for
+    everybody than clearing the range of chunks blindly: most values never had any, and a store that
+    keeps tombstones for ranges pays for each with every later read.
+    """
+    if is_chunked(await tx.get(key, snapshot=True)):
+        clear_value(tx, key)
+    write_value(tx, key, value, fresh=True)
+
+
+def is_chunked(row: bytes | None) -> bool:
+    """Whether the row at the key of a value says that chunk rows follow it."""
+    return row is not None and row[:1] == _LARGE
 
 
 def clear_value(tx: Transaction, key: bytes) -> None:

@@ -30,10 +30,10 @@ from perdure.engine.database.signals import pending
 from perdure.engine.errors import WorkflowNotFound
 from perdure.ids import Id
 from perdure.kv import Database, Transaction, transactional
+from perdure.kv.chunks import is_chunked
 
 __all__ = ["detail", "history", "list_page", "pending_signals", "view", "views"]
 
-_WHOLE: Final = b"\x00"
 _EVENTS_FOR_PROGRESS: Final = 100
 """A list looks at this many of the newest events of a workflow for work that is under way."""
 
@@ -142,7 +142,9 @@ async def _newest_events(tx: Transaction, keys: Keys, workflow_id: Id) -> list[t
     rows = await tx.get_range(
         prefix, prefix + b"\xff", limit=_EVENTS_FOR_PROGRESS, reverse=True, snapshot=True
     )
-    return [(key[len(prefix) :], value[1:]) for key, value in reversed(rows) if value[:1] == _WHOLE]
+    return [
+        (key[len(prefix) :], value[1:]) for key, value in reversed(rows) if not is_chunked(value)
+    ]
 
 
 def _common(found: Description, progress: list[ProgressView]) -> dict[str, Any]:

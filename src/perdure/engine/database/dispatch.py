@@ -20,13 +20,13 @@ from perdure.engine.database.lease import Lease, fence, take_new
 from perdure.engine.database.record import add_record
 from perdure.engine.database.records import Phase, Prune, Status, Tags, WorkflowRecord, encode
 from perdure.engine.database.status import read_status
+from perdure.engine.database.steps import put_event
 from perdure.engine.database.tags import canonical_tags, index_tags
 from perdure.engine.errors import WorkflowExists
-from perdure.engine.history.events import SubWorkflowEvent, encode_event
+from perdure.engine.history.events import SubWorkflowEvent
 from perdure.errors import LimitExceeded, PayloadError
 from perdure.ids import Id
 from perdure.kv import Transaction, transactional
-from perdure.kv.chunks import write_value
 
 __all__ = ["UNIQUE_KEY_BYTES", "Dispatch", "Dispatched", "dispatch", "dispatch_child"]
 
@@ -92,7 +92,7 @@ async def dispatch_child(
     dispatched = await _dispatch(tx, keys, request, now)
     if event.id != dispatched.id:
         event = msgspec.structs.replace(event, id=bytes(dispatched.id))
-    write_value(tx, lease.history_key + key, encode_event(event), fresh=True)
+    put_event(tx, lease, key, event)
     return dispatched
 
 

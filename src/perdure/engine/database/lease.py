@@ -23,11 +23,10 @@ from perdure.engine.database.keys import Keys, WakeKind, packed_integer
 from perdure.engine.database.record import read_record
 from perdure.engine.database.records import Phase, Status, encode
 from perdure.engine.database.status import clear_wakes, read_status, sleep_and_wake
-from perdure.engine.database.values import is_chunked
 from perdure.engine.errors import CorruptRecord, LeaseLost
 from perdure.ids import Id
 from perdure.kv import Transaction, transactional
-from perdure.kv.chunks import clear_value
+from perdure.kv.chunks import clear_value, is_chunked
 from perdure.kv.tuple import unpack
 
 __all__ = [

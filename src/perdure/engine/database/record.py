@@ -8,11 +8,10 @@ import msgspec
 
 from perdure.engine.database.keys import Keys
 from perdure.engine.database.records import WorkflowRecord, decode, encode
-from perdure.engine.database.values import replace_value
 from perdure.engine.errors import CorruptRecord
 from perdure.ids import Id, InvalidId
 from perdure.kv import Transaction
-from perdure.kv.chunks import read_value, write_value
+from perdure.kv.chunks import read_value, replace_value, write_value
 from perdure.kv.errors import CorruptValue
 
 __all__ = ["INPUT_INLINE", "add_record", "read_record", "write_record"]

@@ -15,11 +15,10 @@ import msgspec
 
 from perdure.engine.database.keys import Keys, WakeKind
 from perdure.engine.database.records import Phase, Status, decode, encode
-from perdure.engine.database.values import is_chunked
 from perdure.engine.errors import CorruptRecord, WorkflowNotFound
 from perdure.ids import Id, InvalidId
 from perdure.kv import Transaction
-from perdure.kv.chunks import CHUNK, clear_value, read_value, write_value
+from perdure.kv.chunks import CHUNK, clear_value, is_chunked, read_value, write_value
 from perdure.kv.errors import CorruptValue
 
 __all__ = [

@@ -20,7 +20,6 @@ from perdure.engine.database.keys import Keys
 from perdure.engine.database.lease import Lease, fence
 from perdure.engine.database.results import Outcome, read_outcome
 from perdure.engine.database.status import existing_status
-from perdure.engine.database.values import is_chunked, replace_value
 from perdure.engine.errors import EventMissing
 from perdure.engine.history.events import (
     ChildResultEvent,
@@ -31,7 +30,7 @@ from perdure.engine.history.events import (
 from perdure.engine.history.location import unpack_location
 from perdure.ids import Id
 from perdure.kv import Database, Transaction, transactional
-from perdure.kv.chunks import clear_value, write_value
+from perdure.kv.chunks import clear_value, is_chunked, replace_value, write_value
 
 __all__ = [
     "child_result",

@@ -16,11 +16,11 @@ from perdure.engine.database.lease import Lease, fence
 from perdure.engine.database.record import read_record, write_record
 from perdure.engine.database.records import Tags
 from perdure.engine.database.status import existing_status
-from perdure.engine.history.events import TagsEvent, encode_event
+from perdure.engine.database.steps import put_event
+from perdure.engine.history.events import TagsEvent
 from perdure.errors import LimitExceeded, PayloadError
 from perdure.ids import Id
 from perdure.kv import Transaction, transactional
-from perdure.kv.chunks import write_value
 
 __all__ = [
     "TAGS_KEPT",
@@ -120,7 +120,7 @@ async def set_tags(
     index_tags(tx, keys, workflow_id, record.name, new, old_open=None, new_open=is_open)
     await write_record(tx, keys, workflow_id, msgspec.structs.replace(record, tags=canonical))
     if lease is not None and key is not None and event is not None:
-        write_value(tx, lease.history_key + key, encode_event(event), fresh=True)
+        put_event(tx, lease, key, event)
 
 
 def same_tag(tags: Tags, name: str, value: str | int | bool) -> bool:
