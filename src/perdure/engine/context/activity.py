@@ -21,8 +21,9 @@ from perdure.engine.instants import to_datetime
 from perdure.ids import Id
 
 if TYPE_CHECKING:
-    from perdure.engine.context.activity_step import ActivityStep, _Watchdog
+    from perdure.engine.context.activity_step import ActivityStep
     from perdure.engine.context.branch import Branch
+    from perdure.engine.context.watchdog import Watchdog
 
 __all__ = ["ActivityContext"]
 
@@ -81,7 +82,7 @@ class ActivityContext(OperationContext):
         self._write: asyncio.Task[None] | None = None
         self._last_write = -math.inf
         self.heartbeat_written = False
-        self.watchdog: _Watchdog | None = None
+        self.watchdog: Watchdog | None = None
         self._loop = asyncio.get_running_loop()
 
     def begin(self) -> None:

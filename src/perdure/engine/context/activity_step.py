@@ -1,24 +1,21 @@
-"""The activity step: attempts, time-outs, heartbeats and retries.
+"""The activity step: attempts and retries.
 
 One attempt is one call of the user's function. A finished attempt is one commit: the output and
 the workflow's state together (defect D9), or the failure and when to try again. A short back-off is
-waited for in memory, a long one by going to sleep; cancel and stop end both (defect D23).
+waited for in memory, a long one by going to sleep; cancel and stop end both (defect D23). The
+time-outs of an attempt are in `watchdog`.
 """
 
 from __future__ import annotations
 
-import asyncio
-import types
-from collections.abc import Coroutine, Generator
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
-from perdure.clock import Clock, Timer
 from perdure.engine.context.activity import ActivityContext
 from perdure.engine.context.branch import Branch
 from perdure.engine.context.step import Step
-from perdure.engine.database.records import WakeConditions
+from perdure.engine.context.watchdog import bounded
 from perdure.engine.definitions import Activity
-from perdure.engine.errors import ActivityFailed, ActivityTimedOut
+from perdure.engine.errors import ActivityFailed
 from perdure.engine.history.cursor import Match, Replay
 from perdure.engine.history.events import (
     ActivityEvent,
@@ -29,12 +26,10 @@ from perdure.engine.history.events import (
 from perdure.engine.history.failure import Failure
 from perdure.engine.history.location import Coordinate, format_location
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.suspension import Suspend, is_from_outside
+from perdure.engine.suspension import is_from_outside
 from perdure.errors import LimitExceeded, PayloadError
 
 __all__ = ["ActivityStep"]
-
-Bound = Literal["timeout", "heartbeat_timeout"]
 
 O = TypeVar("O")  # noqa: E741 - output
 
@@ -100,8 +95,7 @@ class ActivityStep(Step[O]):
         branch = self.branch
         run = branch.run
         while True:
-            if self.frozen:
-                raise Suspend(WakeConditions(), "abandoned member of a join")
+            self.check_not_abandoned()
             if event is not None and event.retry_at is not None:
                 await run.wait_until(event.retry_at, self, coordinate)
                 if self.wants_cancel():
@@ -161,7 +155,7 @@ class ActivityStep(Step[O]):
                 if self.activity.is_async
                 else services.executors.call(self.activity, ctx, argument)
             )
-            return await _bounded(coroutine, ctx, retry, services.clock)
+            return await bounded(coroutine, ctx, retry, services.clock)
 
     async def _record_output(
         self, coordinate: Coordinate, ctx: ActivityContext, output: bytes, state: bytes | None
@@ -223,106 +217,3 @@ class ActivityStep(Step[O]):
             run.failures.note(branch, branch.key(coordinate))
             raise ActivityFailed(event.name, failed.attempts, failure) from error
         return failed
-
-
-class _Watchdog:
-    """Bounds one attempt: its whole time, and the silence between heartbeats.
-
-    It cancels the task it was made in, once, and remembers that it was the one who did.
-    """
-
-    __slots__ = ("_beat", "_clock", "_end", "_silence", "_task", "_timeout", "_timer", "expired")
-
-    def __init__(self, clock: Clock, timeout: float | None, silence: float | None) -> None:
-        self._clock = clock
-        self._silence = silence
-        self._timeout = timeout
-        self._end = None if timeout is None else clock.monotonic() + timeout
-        self._beat = clock.monotonic()
-        self._task = asyncio.current_task()
-        self.expired: Bound | None = None
-        self._timer: Timer | None = None
-        self._arm()
-
-    def _arm(self) -> None:
-        ends = [] if self._end is None else [self._end]
-        if self._silence is not None:
-            ends.append(self._beat + self._silence)
-        if ends:
-            delay = max(min(ends) - self._clock.monotonic(), 0)
-            self._timer = self._clock.call_later(delay, self._fire)
-
-    def restart(self) -> None:
-        """Begin anew: the attempt has waited for its place until now."""
-        self._beat = self._clock.monotonic()
-        if self._timeout is not None:
-            self._end = self._beat + self._timeout
-
-    def heard(self) -> None:
-        """Note a heartbeat."""
-        self._beat = self._clock.monotonic()
-
-    def _fire(self) -> None:
-        now = self._clock.monotonic()
-        if self._end is not None and now >= self._end:
-            self.expired = "timeout"
-        elif self._silence is not None and now >= self._beat + self._silence:
-            self.expired = "heartbeat_timeout"
-        if self.expired is None:
-            self._arm()
-        elif self._task is not None:
-            self._task.cancel()
-
-    def disarm(self) -> None:
-        """Stop watching."""
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def was_it(self) -> bool:
-        """After it expired: say whether nobody else cancelled the task too."""
-        return self._task is not None and self._task.uncancel() <= 0
-
-
-async def _bounded(
-    coroutine: Coroutine[Any, Any, O], ctx: ActivityContext, retry: RetryPolicy, clock: Clock
-) -> O:
-    """Run an attempt under its time-outs. One that never waits costs no timer."""
-    try:
-        pending = coroutine.send(None)
-    except StopIteration as finished:
-        result: O = finished.value
-        return result
-    timeout = retry.timeout
-    if retry.total_timeout is not None:
-        left = max(retry.total_timeout - (ctx.attempt_started - ctx.event.first_at) / 1000, 0)
-        timeout = left if timeout is None else min(timeout, left)
-    watchdog = _Watchdog(clock, timeout, retry.heartbeat_timeout)
-    ctx.watchdog = watchdog
-    try:
-        return await _resume(coroutine, pending)
-    except asyncio.CancelledError as cancelled:
-        if watchdog.expired is None or not watchdog.was_it():
-            raise
-        limit = timeout if watchdog.expired == "timeout" else retry.heartbeat_timeout
-        raise ActivityTimedOut(ctx.activity_name, limit or 0.0, watchdog.expired) from cancelled
-    finally:
-        watchdog.disarm()
-
-
-@types.coroutine
-def _resume(coroutine: Coroutine[Any, Any, O], pending: Any) -> Generator[Any, Any, O]:
-    """Go on with a coroutine that was started by hand and has yielded `pending`."""
-    while True:
-        try:
-            try:
-                sent = yield pending
-            except GeneratorExit:
-                coroutine.close()
-                raise
-            except BaseException as error:
-                pending = coroutine.throw(error)
-            else:
-                pending = coroutine.send(sent)
-        except StopIteration as finished:
-            result: O = finished.value
-            return result

@@ -115,8 +115,7 @@ class Branch:
             raise self.suspended
         if self.busy:
             raise ConcurrentStep(run.lease.workflow_id, self.location)
-        if run.stopping:
-            raise run.end(Suspend(WakeConditions(immediate=True), "evicted"))
+        run.leave_if_stopping(WakeConditions(immediate=True))
         self.entered += 1
 
     def enter(self, kind: EventKind, version: int, name: str | None) -> Match:
@@ -141,8 +140,7 @@ class Branch:
             self.pass_over(match.event)
             self.cancel_delivered = True
             raise Cancelled(match.event.reason)
-        if step.frozen:
-            raise Suspend(WakeConditions(), "abandoned member of a join")
+        step.check_not_abandoned()
         if step.wants_cancel():
             await self._record_cancel(self.key(match.coordinate), interrupts=False)
 

@@ -222,8 +222,7 @@ async def await_child(step: Step[Any], child: Id, key: bytes) -> ChildResultEven
             recorded[:] = [event]  # noqa: B023 - read in this very turn of the loop
             return event
 
-        if step.frozen:
-            raise Suspend(WakeConditions(), "abandoned member of a join")
+        step.check_not_abandoned()
         outcome = await run.commit(
             child_result(services.database, services.keys, run.lease, key, child, make_event)
         )
@@ -232,8 +231,7 @@ async def await_child(step: Step[Any], child: Id, key: bytes) -> ChildResultEven
         if step.wants_cancel():
             return None
         wake = WakeConditions(children=(child,))
-        if run.stopping:
-            raise run.end(Suspend(wake, "evicted"))
+        run.leave_if_stopping(wake)
         run.hear(subjects.closed(child))
         if not await run.linger(beat):
             raise Suspend(wake, f"waiting for workflow {child}")

@@ -34,7 +34,7 @@ from perdure.engine.suspension import RunAborted, Suspend, is_from_outside
 if TYPE_CHECKING:
     from perdure.engine.context.workflow import WorkflowContext
 
-__all__ = ["ClosureStep", "Member", "join"]
+__all__ = ["ClosureStep", "Member", "inline", "join"]
 
 T = TypeVar("T")
 
@@ -111,7 +111,7 @@ async def join(branch: Branch, version: int, members: Sequence[Member[Any]]) -> 
     """Run all members side by side and return their results in order."""
     steps = [m if isinstance(m, Step) else ClosureStep(branch, version, m) for m in members]
     places = _place(branch, steps)
-    has_more = branch.cursor.peek() is not None
+    has_more = branch.past or branch.cursor.peek() is not None
     for step, match in zip(steps, places, strict=True):
         inserted = isinstance(match, Insertion) and not match.gap
         step.abandoned = has_more and not inserted and not isinstance(step, ClosureStep)

@@ -123,8 +123,7 @@ class ListenStep(_Listening):
             if self.wants_cancel():
                 await branch.settle(self, match)
             wake = WakeConditions(signals=self.names)
-            if run.stopping:
-                raise run.end(Suspend(wake, "evicted"))
+            run.leave_if_stopping(wake)
             run.hear(subjects.signalled(run.lease.workflow_id))
             if not await run.linger(beat):
                 raise Suspend(wake, f"waiting for a signal ({', '.join(self.names)})")
@@ -161,8 +160,7 @@ class BoundedListenStep(_Listening):
             branch.check_interrupted(coordinate)
             if event.state is not SleepState.NORMAL:
                 return self._replay(coordinate, event)
-            if self.frozen:
-                raise Suspend(WakeConditions(), "abandoned member of a join")
+            self.check_not_abandoned()
             recorded = True
         else:
             now = run.now()
@@ -204,8 +202,7 @@ class BoundedListenStep(_Listening):
                 recorded = True
                 continue
             wake = WakeConditions(deadline=event.deadline, signals=self.names)
-            if run.stopping:
-                raise run.end(Suspend(wake, "evicted"))
+            run.leave_if_stopping(wake)
             run.hear(subjects.signalled(run.lease.workflow_id))
             heard = await run.linger(beat, event.deadline)
             if not heard and event.deadline - run.now() > 0:

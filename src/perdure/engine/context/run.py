@@ -107,13 +107,18 @@ class Run:
         """Return the wall clock in ms."""
         return self.services.clock.now()
 
-    # -- commits
+    # -- ends and commits
 
     def end(self, ending: BaseException) -> BaseException:
         """Remember why the run ends, so that every further step raises the same; return it."""
         if self.ending is None or isinstance(ending, RunAborted):
             self.ending = ending
         return ending
+
+    def leave_if_stopping(self, wake: WakeConditions) -> None:
+        """End a run that was asked to stop, to be woken by `wake`. Raises `Suspend` then."""
+        if self.stopping:
+            raise self.end(Suspend(wake, "evicted"))
 
     async def commit(self, operation: Awaitable[T]) -> T:
         """Await one transaction. Storage trouble and a lost lease end the run (`RunAborted`)."""
@@ -164,8 +169,7 @@ class Run:
                 return
             if step.wants_cancel() and not step.frozen:
                 await branch.interrupt(coordinate)
-            if self.stopping:
-                raise self.end(Suspend(WakeConditions(deadline=instant), "evicted"))
+            self.leave_if_stopping(WakeConditions(deadline=instant))
             if step.frozen or remaining > self.services.options.linger * 1000:
                 raise Suspend(WakeConditions(deadline=instant), "sleeping")
             await self.linger(beat, instant)

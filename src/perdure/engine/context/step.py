@@ -14,6 +14,7 @@ from collections.abc import Generator
 from typing import Any, ClassVar, Generic, TypeVar
 
 from perdure.engine.context.branch import Branch
+from perdure.engine.database.records import WakeConditions
 from perdure.engine.history.cursor import Match
 from perdure.engine.history.events import EventKind
 from perdure.engine.suspension import Suspend
@@ -76,6 +77,11 @@ class Step(Generic[T_co]):
         """Whether a cancel was delivered before this step; members of a join share its start."""
         known = self.known_delivered
         return self.branch.cancel_delivered if known is None else known
+
+    def check_not_abandoned(self) -> None:
+        """Raise `Suspend` in a step that may only replay: it must not do anything new."""
+        if self.frozen:
+            raise Suspend(WakeConditions(), "abandoned member of a join")
 
     def wants_cancel(self) -> bool:
         """Say whether a cancel request should be delivered to this step."""

@@ -1,19 +1,13 @@
-"""Steps that let code change while workflows are under way, and the step that sets tags."""
+"""Steps that let code change while workflows are under way."""
 
 from __future__ import annotations
 
 from perdure.engine.context.branch import Branch
 from perdure.engine.context.step import Step
-from perdure.engine.database.tags import set_tags
 from perdure.engine.history.cursor import Match, Replay
-from perdure.engine.history.events import (
-    EventKind,
-    RemovedEvent,
-    TagsEvent,
-    VersionCheckEvent,
-)
+from perdure.engine.history.events import EventKind, RemovedEvent, VersionCheckEvent
 
-__all__ = ["RemovedStep", "TagsStep", "VersionCheckStep"]
+__all__ = ["RemovedStep", "VersionCheckStep"]
 
 
 class VersionCheckStep(Step[int]):
@@ -90,37 +84,4 @@ class RemovedStep(Step[None]):
         now = branch.run.now()
         event = RemovedEvent(self.version, now, now, self.removed_kind, self.name)
         await branch.run.write(branch.key(match.coordinate), event)
-        branch.pass_over(event)
-
-
-class TagsStep(Step[None]):
-    """Replace the workflow's tags; they and the event are one transaction."""
-
-    __slots__ = ("tags",)
-
-    kind = EventKind.TAGS
-
-    def __init__(self, branch: Branch, version: int, tags: dict[str, str | int | bool]) -> None:
-        super().__init__(branch, version)
-        self.tags = tags
-
-    async def perform(self, match: Match) -> None:
-        branch = self.branch
-        if isinstance(match, Replay):
-            branch.pass_over(match.event)
-            return
-        run = branch.run
-        now = run.now()
-        event = TagsEvent(self.version, now, now, self.tags)
-        await run.commit(
-            set_tags(
-                run.services.database,
-                run.services.keys,
-                run.lease.workflow_id,
-                self.tags,
-                lease=run.lease,
-                key=branch.key(match.coordinate),
-                event=event,
-            )
-        )
         branch.pass_over(event)

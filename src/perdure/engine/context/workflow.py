@@ -17,7 +17,8 @@ from perdure.engine.context.loop_step import Break, Continue, LoopStep
 from perdure.engine.context.send_step import MessageStep, SignalStep
 from perdure.engine.context.sleep_step import SleepStep
 from perdure.engine.context.step import Step
-from perdure.engine.context.version_step import RemovedStep, TagsStep, VersionCheckStep
+from perdure.engine.context.tags_step import TagsStep
+from perdure.engine.context.version_step import RemovedStep, VersionCheckStep
 from perdure.engine.definitions import (
     Activity,
     Signal,
