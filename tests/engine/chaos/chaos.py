@@ -52,7 +52,8 @@ __all__ = ["run_seed"]
 T = TypeVar("T")
 
 PING, LOST_AFTER = 2.0, 6.0
-HEALING_SECONDS = 3_600.0
+HEALING_SECONDS = 7_200.0
+PATIENCE = 300.0
 NOT_NOW = (
     ProcessDied,
     UniqueKeyTaken,
@@ -87,7 +88,7 @@ class Chaos:
         self.acting: set[asyncio.Task[None]] = set()
         self.workers: dict[Process, Id] = {}
         self.watch = CommitWatch(simulation.store, self.workers.get, self.wrong)
-        self.log: list[str] = []
+        self.due_since: dict[tuple[Id, int], float] = {}
 
     # -- the witness
 
@@ -123,7 +124,7 @@ class Chaos:
         random = self.random
         options = EngineOptions(
             linger=random.choice([0.0, 0.05, 1.0]),
-            max_running=random.choice([2, 10, 1000]),
+            max_running=random.choice([1, 3, 1000]),
             pull_batch=random.choice([1, 5, 100]),
             ping_interval=PING,
             lost_after=LOST_AFTER,
@@ -308,7 +309,7 @@ class Chaos:
         random, simulation = self.random, self.simulation
         simulation.store.trouble = StoreTrouble(
             conflict=random.choice([0, 0.02, 0.3]),
-            unknown=random.choice([0, 0.02, 0.15]),
+            unknown=random.choice([0, 0.02, 0.4]),
             slow=random.choice([0, 0.05, 0.5]),
             slowest=random.choice([0.05, 1, 8]),
             late_read=random.choice([0, 0.02, 0.1]),
@@ -386,7 +387,7 @@ class Chaos:
         """Mend everything, and wait until all workflows have ended."""
         self.broken = False
         self.simulation.store.trouble = StoreTrouble()
-        self.simulation.bus.trouble = BusTrouble()
+        self.simulation.bus.trouble = BusTrouble(lose=self.random.choice([0, 0, 1]))
         for process in self.simulation.processes:
             if process.paused:
                 process.resume()
@@ -414,6 +415,13 @@ class Chaos:
             if status.phase.closed and status.phase is not Phase.DEAD:
                 continue
             waiting.append(f"{workflow_id} {status}")
+            since = self.due_since.setdefault(
+                (workflow_id, status.epoch), self.simulation.loop.time()
+            )
+            if status.immediate_at is None or status.silenced_at is not None:
+                del self.due_since[workflow_id, status.epoch]
+            elif self.simulation.loop.time() - since > PATIENCE:
+                self.wrong.append(f"{workflow_id} is due, and nobody takes it: {status}")
             try:
                 if status.phase is Phase.DEAD:
                     await self.admin("revive", workflow_id)

@@ -21,6 +21,7 @@ from perdure import (
     ChildFailed,
     ChildTerminated,
     Id,
+    Message,
     Signal,
     Workflow,
     WorkflowContext,
@@ -36,8 +37,15 @@ RED: Signal[Any] = Signal("red", Any)
 BLUE: Signal[Any] = Signal("blue", Any)
 SIGNALS = {"red": RED, "blue": BLUE}
 NAMES = ("alpha", "beta")
-SIMPLE = ("work", "work", "work", "fail", "sleep", "wait", "check", "tags", "insert", "remove")
-DEEP = ("loop", "join", "closure", "call", "dispatch", "send", "inline", "broken_join")
+NEWS: Message[Any] = Message("news", Any)
+SIMPLE = (
+    *("work", "work", "work", "fail", "sleep", "wait", "check", "tags", "insert", "remove"),
+    *("tagged", "message"),
+)
+DEEP = (
+    *("loop", "join", "join", "closure"),
+    *("call", "dispatch", "send", "only", "inline", "broken_join"),
+)
 WAITING = ("listen", "listen_many")
 
 
@@ -113,9 +121,9 @@ class Author:
                 step["every"] = rng.randint(1, 3)
                 step["body"] = body()
             case "join":
-                step["members"] = [self.member(depth, signals) for _ in range(rng.randint(1, 4))]
+                step["members"] = [self.member(depth, signals) for _ in range(rng.randint(1, 5))]
             case "broken_join":
-                step["members"] = [self.member(depth, signals) for _ in range(rng.randint(0, 2))]
+                step["members"] = [self.member(depth, signals) for _ in range(rng.randint(0, 3))]
                 step["members"].insert(
                     rng.randint(0, len(step["members"])),
                     {**self.step("work", 0, signals=False), "kind": "fatal", "failures": 9},
@@ -126,6 +134,10 @@ class Author:
                 step["name"] = rng.choice(NAMES)
                 step["between"] = body(1)
                 step["program"] = self.program(depth - 1, 2, signals=signals)
+            case "only":
+                step["name"] = rng.choice(NAMES)
+                step["key"] = f"only {rng.randint(1, 2)}"
+                step["program"] = self.program(0, 2, signals=signals)
             case "send":
                 step["name"] = rng.choice(NAMES)
                 waits = self.step("listen", 0, signals=True)
@@ -134,7 +146,12 @@ class Author:
         return step
 
     def member(self, depth: int, signals: bool) -> dict[str, Any]:
-        kinds = ["work", "sleep", "closure", *(["listen"] if signals else [])]
+        kinds = [
+            "work",
+            "sleep",
+            "closure",
+            *(["listen", "listen", "listen_many"] if signals else []),
+        ]
         return self.step(self.rng.choice(kinds), depth, signals=signals)
 
 
@@ -267,7 +284,14 @@ class _Executor:
                 await ctx.set_tags(step["tags"])
                 return "tagged"
             case "listen" | "listen_many":
-                return self.saw(path, await self.listen(ctx, step))
+                return self.saw(path, await self._listening(ctx, step))
+            case "tagged":
+                body = BLUE([str(self.id), path])
+                found = await ctx.signal_tagged("alpha", {"kind": "a"}, body, missing_ok=True)
+                return self.saw(path, found)
+            case "message":
+                await ctx.message(NEWS(path))
+                return "told"
             case "loop":
                 return await self.loop(ctx, step, path, state=state)
             case "join":
@@ -290,7 +314,7 @@ class _Executor:
                 return await ctx.closure(
                     lambda inner: self.run(inner, step["program"], path, state=state)
                 )
-            case "call" | "dispatch" | "send":
+            case "call" | "dispatch" | "send" | "only":
                 return await self.child(ctx, step, path, state=state)
         raise AssertionError(step)
 
@@ -301,7 +325,7 @@ class _Executor:
                 return ctx.activity(self.activity, self.order(step, path, state=False))
             case "sleep":
                 return ctx.sleep(step["seconds"])
-            case "listen":
+            case "listen" | "listen_many":
                 return self._listening(ctx, step)
         return lambda inner: self.run(inner, step["body"], path, state=False)
 
@@ -313,7 +337,7 @@ class _Executor:
                 return self.saw(f"{path} work", result)[0]
             case "sleep":
                 return "slept"
-            case "listen":
+            case "listen" | "listen_many":
                 return self.saw(path, result)
         return result
 
@@ -324,9 +348,6 @@ class _Executor:
                 return ctx.listen(*kinds)
             return ctx.listen(*kinds, timeout=step["timeout"])
         return ctx.listen_many(*kinds, n=step["limit"], timeout=step["timeout"])
-
-    async def listen(self, ctx: WorkflowContext, step: dict[str, Any]) -> Any:
-        return await self._listening(ctx, step)
 
     async def loop(
         self, ctx: WorkflowContext, step: dict[str, Any], path: str, *, state: bool
@@ -349,6 +370,8 @@ class _Executor:
         try:
             if step["kind"] == "call":
                 return self.saw(path, ["ended", await ctx.call(target, task)])
+            if step["kind"] == "only":
+                return self.saw(path, ["ended", await ctx.call(target, task, unique=step["key"])])
             child = await ctx.dispatch(target, task, tags={"of": path})
             self.saw(f"{path} child", str(child.id))
             if step["kind"] == "send":
@@ -388,6 +411,8 @@ def _expect(step: dict[str, Any], seen: Seen, at: str) -> Any:
             return None
         case "tags":
             return "tagged"
+        case "message":
+            return "told"
         case "broken_join":
             return "broken"
         case "loop":

@@ -188,3 +188,50 @@ def test_a_sleep_that_is_over_stays_over_when_a_clock_is_behind(
             await on(second, again.result())
 
     simulate(1, main)
+
+
+async def broken_at_its_end(ctx: WorkflowContext) -> None:
+    with suppress(ActivityFailed):
+        await ctx.join(ctx.activity(failing), ctx.listen(GO, timeout=3600))
+
+
+@workflow
+async def listens_after(ctx: WorkflowContext) -> int:
+    await ctx.closure(broken_at_its_end)
+    await ctx.sleep(60)
+    return await ctx.listen(GO)
+
+
+def test_a_listener_left_behind_at_the_end_of_a_closure_takes_no_signal() -> None:
+    """A replay let it run on, and it took what was meant for later code (seed 17)."""
+
+    async def main(simulation: Simulation) -> int:
+        machine = simulation.machine("m", [listens_after])
+        await machine.start()
+        handle = await on(machine, machine.engine.dispatch(listens_after))
+        await simulation.sleep(30)
+        await on(machine, handle.signal(GO(1)))
+        result: int = await on(machine, handle.result(timeout=1000))
+        return result
+
+    assert simulate(1, main) == 1
+
+
+@workflow
+async def listens_at_once(ctx: WorkflowContext) -> int:
+    with suppress(ActivityFailed):
+        await ctx.join(ctx.activity(failing), ctx.listen(GO))
+    return await ctx.listen(GO)
+
+
+def test_a_listener_left_behind_takes_no_signal_from_the_next_one() -> None:
+    async def main(simulation: Simulation) -> int:
+        machine = simulation.machine("m", [listens_at_once])
+        await machine.start()
+        handle = await on(machine, machine.engine.dispatch(listens_at_once))
+        await simulation.sleep(30)
+        await on(machine, handle.signal(GO(1)))
+        result: int = await on(machine, handle.result(timeout=1000))
+        return result
+
+    assert simulate(1, main) == 1

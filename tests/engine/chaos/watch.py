@@ -67,6 +67,7 @@ class CommitWatch:
         self._holders: dict[bytes, Id | None] = {}
         self._finished: dict[bytes, ActivityEvent] = {}
         self._pending: dict[bytes, tuple[bytes, str, Any]] = {}
+        self._places: dict[str, bytes] = {}
         store.before = self.before
         store.after = self.after
 
@@ -134,9 +135,8 @@ class CommitWatch:
                 if key.endswith(suffix) and row == value:
                     signal = decode.pending_signal(row[1:])
                     body = msgspec.msgpack.decode(signal.body)
-                    queued = self.queued[_owner_of(key, _SIGNALS)]
-                    queued.setdefault(repr(body), (key, body))
-                    if queued[repr(body)][0] != key:
+                    self.queued[_owner_of(key, _SIGNALS)].setdefault(repr(body), (key, body))
+                    if self._places.setdefault(repr(body), key) != key:
                         self._wrong.append(f"the signal {body} was queued twice")
 
     def _note_taken(self, request: CommitRequest) -> None:

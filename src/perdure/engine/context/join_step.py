@@ -9,8 +9,8 @@ When a join ends with an error, which the code may catch, members that are unfin
 abandoned: a replay does not run them on (they could turn a recorded outcome), it only replays what
 they have; nor does a sleep among them move the time (`ctx.now()`), because nobody can tell any more
 whether it was over. Of a closure, nothing else tells that it was unfinished, so its event is marked
-before the error is raised. The event of any other step tells, once there is more history behind the
-join.
+before the error is raised. Of the other steps, history behind the join tells: an empty branch, also
+marked as abandoned, if nothing else follows.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from perdure.engine.context.branch import Branch
+from perdure.engine.context.sleep_step import SleepStep
 from perdure.engine.context.step import Step
 from perdure.engine.database.records import WakeConditions
 from perdure.engine.definitions import Workflow
@@ -133,9 +134,34 @@ async def join(branch: Branch, version: int, members: Sequence[Member[Any]]) -> 
         for step, match, outcome in zip(steps, places, outcomes, strict=True):
             if outcome.waits and isinstance(step, ClosureStep):
                 await step.abandon(match.coordinate)
+        if any(
+            outcome.waits and not isinstance(step, ClosureStep | SleepStep)
+            for step, outcome in zip(steps, outcomes, strict=True)
+        ):
+            await _mark_end(branch, version)
     results = _conclude(branch, outcomes)
     branch.at = max(branch.at, *(step.reached for step in steps), 0)
     return results
+
+
+async def _mark_end(branch: Branch, version: int) -> None:
+    """Record that the code left a join with members unfinished, unless later history tells.
+
+    Else a replay would let a listener among them run on, and take a signal that the code behind the
+    join waits for.
+    """
+    event = branch.cursor.peek()
+    if event is None:
+        if branch.past or branch.frozen:
+            return
+        now = branch.run.now()
+        event = BranchEvent(version, now, now, abandoned=True)
+        await branch.run.write(branch.key(branch.cursor.current), event)
+    elif not (isinstance(event, BranchEvent) and event.abandoned):
+        return
+    key = branch.key(branch.cursor.current)
+    branch.cursor.advance(Replay(branch.cursor.current, event))
+    branch.run.failures.note(branch, key)
 
 
 def _place(branch: Branch, steps: Sequence[Step[Any]]) -> list[Match]:
