@@ -56,7 +56,7 @@ class Attempts:
 
 @pytest.mark.parametrize("attempts", [1, 2, 4])
 async def test_attempts_are_attempts(lab: Lab, attempts: int) -> None:
-    """D22: attempts=1 runs once."""
+    """`attempts=1` runs once."""
     made = Attempts(lab)
 
     @activity(attempts=attempts)
@@ -224,7 +224,7 @@ async def test_a_long_back_off_costs_no_memory_and_survives_restarts(lab: Lab) -
 
 
 async def test_shutdown_does_not_wait_for_a_back_off(lab: Lab) -> None:
-    """D23: neither a back-off in memory nor a long one delays the shutdown."""
+    """Neither a back-off in memory nor a long one delays the shutdown."""
 
     @activity(attempts=3, initial=0.9, jitter=0)
     async def flaky(ctx: ActivityContext) -> None:
@@ -247,7 +247,7 @@ async def test_shutdown_does_not_wait_for_a_back_off(lab: Lab) -> None:
 
 
 async def test_a_deadline_wake_does_not_delay_a_later_retry(lab: Lab) -> None:
-    """D23: the retry of one activity waits for its own back-off, not for an older deadline."""
+    """The retry of one activity waits for its own back-off, not for an older deadline."""
     made = Attempts(lab)
 
     @activity(attempts=2, initial=0.5, jitter=0)
@@ -411,7 +411,7 @@ class Purse:
 
 
 async def test_a_failed_attempt_does_not_change_the_state(lab: Lab) -> None:
-    """D9: the state changes together with the result of the activity, or not at all."""
+    """The state changes together with the result of the activity, or not at all."""
 
     @activity(attempts=3, initial=0.1, jitter=0)
     async def earn(ctx: ActivityContext) -> None:

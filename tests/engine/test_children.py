@@ -1,4 +1,4 @@
-"""Workflows that start other workflows, wait for them, and learn how they ended (D20)."""
+"""Workflows that start other workflows, wait for them, and learn how they ended."""
 
 import pytest
 from tests.engine.lab import Lab
@@ -114,7 +114,7 @@ async def test_a_child_that_ended_before_it_is_awaited(lab: Lab) -> None:
 
 
 async def test_the_death_of_a_child_wakes_its_parent_with_a_typed_error(lab: Lab) -> None:
-    """D20: with the child's failure inside."""
+    """With the child's failure inside."""
 
     @workflow
     async def parent(ctx: WorkflowContext) -> tuple[str, str]:
@@ -175,7 +175,7 @@ async def test_an_uncaught_error_of_a_child_kills_the_parent_with_the_chain(lab:
 
 
 async def test_what_a_parent_saw_of_a_child_survives_the_child(lab: Lab) -> None:
-    """D20: the awaited result is an event, so pruning the child changes nothing."""
+    """The awaited result is an event, so pruning the child changes nothing."""
     seen: list[str] = []
 
     @workflow

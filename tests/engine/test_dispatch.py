@@ -70,7 +70,7 @@ async def test_only_open_workflows_are_found(lab: Lab) -> None:
 
 
 async def test_set_tags_replaces_all_tags_at_once(lab: Lab) -> None:
-    """D2: the old ones find nothing, the new ones do, and so does the search without tags."""
+    """The old ones find nothing, the new ones do, and so does the search without tags."""
 
     @workflow
     async def work(ctx: WorkflowContext) -> None:

@@ -1,4 +1,4 @@
-"""Joins: steps and closures side by side; places first, then all run, then the outcome (D8)."""
+"""Joins: steps and closures side by side; places first, then all run, then the outcome."""
 
 import asyncio
 from datetime import datetime
@@ -71,7 +71,7 @@ async def test_an_empty_join(lab: Lab) -> None:
 
 
 async def test_a_join_sleeps_until_any_member_can_go_on(lab: Lab) -> None:
-    """D8: the union of all wakes, here two signals, a child and the earliest deadline."""
+    """The union of all wakes, here two signals, a child and the earliest deadline."""
 
     @workflow
     async def child(ctx: WorkflowContext) -> str:
@@ -102,7 +102,7 @@ async def test_a_join_sleeps_until_any_member_can_go_on(lab: Lab) -> None:
 
 
 async def test_a_retry_in_a_join_does_not_hide_other_waits(lab: Lab) -> None:
-    """D8: a member that is to be retried later, next to a listen and a sleep."""
+    """A member that is to be retried later, next to a listen and a sleep."""
 
     @activity(attempts=2, initial=50, jitter=0)
     async def flaky(ctx: ActivityContext) -> int:
@@ -156,7 +156,7 @@ async def test_the_first_error_in_order_is_raised_not_the_first_in_time(lab: Lab
 
 
 async def test_an_error_beats_a_wait(lab: Lab) -> None:
-    """D8: a doomed workflow dies now, it is not kept waiting by a member that sleeps."""
+    """A doomed workflow dies now, it is not kept waiting by a member that sleeps."""
 
     @workflow
     async def work(ctx: WorkflowContext) -> None:

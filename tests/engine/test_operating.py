@@ -252,7 +252,7 @@ async def test_a_failure_that_was_handled_stays_as_it_was(lab: Lab) -> None:
 
 @pytest.mark.parametrize("variant", ["all", "history", "none"])
 async def test_pruning_does_what_the_definition_says(lab: Lab, variant: str) -> None:
-    """D34: nothing is left behind of what was to go, and nothing is lost of what was to stay."""
+    """Nothing is left behind of what was to go, and nothing is lost of what was to stay."""
 
     @workflow(prune=variant)  # type: ignore[call-overload, untyped-decorator]
     async def work(ctx: WorkflowContext) -> str:
@@ -297,7 +297,7 @@ async def counts(engine: Engine) -> dict[str, dict[str, int]]:
 
 
 async def test_gauges_follow_every_change(lab: Lab) -> None:
-    """D18: they do not drift."""
+    """They do not drift."""
 
     @workflow
     async def dies(ctx: WorkflowContext) -> None:

@@ -73,7 +73,7 @@ async def test_each_signal_is_received_once_and_in_order(lab: Lab) -> None:
 
 
 async def test_one_listen_for_several_types_is_ordered_by_commit_across_them(lab: Lab) -> None:
-    """D32: not by type, name or the publisher's clock."""
+    """Not by type, name or the publisher's clock."""
 
     @workflow
     async def mixed(ctx: WorkflowContext) -> list[str]:
@@ -91,7 +91,7 @@ async def test_one_listen_for_several_types_is_ordered_by_commit_across_them(lab
 
 
 async def test_order_of_commit_beats_a_clock_that_goes_back(lab: Lab) -> None:
-    """D32: signals sent within one millisecond, or after the wall clock was set back."""
+    """Signals sent within one millisecond, or after the wall clock was set back."""
 
     @workflow
     async def three(ctx: WorkflowContext) -> list[int]:
@@ -192,7 +192,7 @@ async def test_the_deadline_of_a_listen_is_fixed_at_its_first_run(lab: Lab) -> N
 
 
 async def test_a_signal_after_the_time_out_stays_for_the_next_listen(lab: Lab) -> None:
-    """D24: a wait that ran out never has a signal on the side; replay tells the same story."""
+    """A wait that ran out never has a signal on the side; replay tells the same story."""
     seen: list[object] = []
 
     @workflow
@@ -317,7 +317,7 @@ async def test_a_caught_refusal_is_the_same_on_replay(lab: Lab) -> None:
 
 
 async def test_a_finished_workflow_refuses_signals(lab: Lab) -> None:
-    """D19: no signal disappears silently."""
+    """No signal disappears silently."""
 
     @workflow
     async def quick(ctx: WorkflowContext) -> None: ...
@@ -349,7 +349,7 @@ async def test_a_finished_workflow_refuses_signals(lab: Lab) -> None:
 
 
 async def test_signals_a_finished_workflow_did_not_read_are_dropped(lab: Lab) -> None:
-    """D19: they and their count are gone when it ends."""
+    """They and their count are gone when it ends."""
     engine = await lab.engine(receiver)
     handle = await engine.dispatch(receiver)
     await lab.asleep(handle)

@@ -95,7 +95,7 @@ async def test_the_deadline_of_a_sleep_survives_restarts(lab: Lab) -> None:
 
 
 async def test_a_sleeping_workflow_uses_no_memory(lab: Lab) -> None:
-    """D33: how long it stays has nothing to do with the poll interval."""
+    """How long it stays has nothing to do with the poll interval."""
 
     @workflow
     async def nap(ctx: WorkflowContext) -> None:

@@ -93,7 +93,7 @@ async def test_a_new_step_is_inserted_where_it_stands(lab: Lab) -> None:
 
 
 async def test_later_releases_insert_between_inserted_steps(lab: Lab) -> None:
-    """D7: any number of times at any depth, and no place is given out twice."""
+    """Any number of times at any depth, and no place is given out twice."""
 
     def release(newest: int) -> Body:
         async def body(ctx: WorkflowContext) -> str:
@@ -157,7 +157,7 @@ async def test_steps_are_inserted_into_loops_closures_and_joins(lab: Lab) -> Non
 
 
 async def test_a_step_that_listens_can_be_inserted(lab: Lab) -> None:
-    """D26: the bounded wait is one place, so nothing behind it is overwritten."""
+    """The bounded wait is one place, so nothing behind it is overwritten."""
     seen: list[Any] = []
 
     async def old(ctx: WorkflowContext) -> str:

@@ -385,7 +385,7 @@ class HeldFlush:
 
 
 async def test_nothing_is_readable_before_it_is_durable(database: Database) -> None:
-    """And who starts in between is refused if it matters to him (spec, defect D27)."""
+    """And who starts in between is refused if it matters to him."""
     driver = database.driver
     writer = database.transaction("writer")
     writer.set(b"row/1", b"new")

@@ -146,7 +146,7 @@ def broken_conflicts(recent: type[RecentWrites]) -> Callable[[], MemoryDriver]:
 
 
 class NumbersBeforeVisible(MemoryDriver):
-    """Hands out the new version before its data can be read (spec, defect D27)."""
+    """Hands out the new version before its data can be read."""
 
     async def commit(self, batch: Sequence[CommitRequest]) -> Sequence[CommitResult]:
         before = self._version

@@ -1,7 +1,7 @@
 """What has to be done now and then beside running workflows.
 
 * Give back what lost workers held, so that others take it over.
-* Release leases that name this worker though it does not run them (defect D14).
+* Release leases that name this worker though it does not run them.
 * The elected chores: publish the gauges of the store, prune closed workflows.
 
 One chore that fails does not keep the next from being done, and all are tried again.

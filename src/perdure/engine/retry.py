@@ -1,6 +1,6 @@
 """When a failed activity runs again: pure arithmetic, no clock and no I/O.
 
-Attempts mean attempts (defect D22): `attempts=1` runs once. The delay before attempt n+1 is
+Attempts mean attempts: `attempts=1` runs once. The delay before attempt n+1 is
 `initial * factor ** (n-1)` seconds, at most `maximum`, plus a random part of `jitter` seconds so
 that workflows that failed together do not come back together.
 """

@@ -1,8 +1,8 @@
 """One lease from start to end: load, run the workflow's code, and store how the run ended.
 
-Whatever happens, the lease ends (defect D14): the run completes, sleeps, dies, is cancelled, or is
-given back. Trouble with the store (defect D11) never kills a workflow: the run is given back and
-tried again. Only what nobody can run, unreadable rows, is set aside with its reason.
+Whatever happens, the lease ends: the run completes, sleeps, dies, is cancelled, or is given back.
+Trouble with the store never kills a workflow: the run is given back and tried again. Only what
+nobody can run, unreadable rows, is set aside with its reason.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A sleeping workflow has no timer object. The wheel holds (time, name) pairs, eac
 from the deadline index a little ahead of time and by runs that go to sleep here. When a time comes,
 the name is looked at in the store, which knows what is due. So a missing or superfluous entry costs
 a late or an empty look, never a wrong one. How far ahead it is fed has nothing to do with how long
-workflows stay in memory (defect D33).
+workflows stay in memory.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The pull loop waits for a doorbell, a timer, a free place or the poll interval, looks at the names
 that may have something due, leases what is this worker's share, and starts runs. The ping loop
 keeps the worker among the living. Everything else that has to be done now and then is
-`housekeeping`. None of the loops ends because of an error; all try again (defect D15).
+`housekeeping`. None of the loops ends because of an error; all try again.
 """
 
 from __future__ import annotations

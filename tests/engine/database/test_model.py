@@ -2,7 +2,7 @@
 
 After each step the whole store is read and everything that is derived (wake rows, leases, lists,
 tag rows, unique keys, waiters, the prune index, gauges) is computed again from records, statuses
-and queues, and must be equal row by row (D6, D18, D19, D30, D34).
+and queues, and must be equal row by row.
 """
 
 from __future__ import annotations
@@ -371,7 +371,6 @@ class Workflows(RuleBasedStateMachine):
     @precondition(lambda self: self.stale)
     @rule(number=NUMBERS)
     def a_stale_lease_writes_nothing(self, number: int) -> None:
-        """D3."""
         lease = self.stale[number % len(self.stale)]
         with pytest.raises(LeaseLost):
             self.do(finish.complete(self.world.db, self.world.keys, lease, b"late", self.world.now))

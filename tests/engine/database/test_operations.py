@@ -1,4 +1,4 @@
-"""The operations one by one; names of defects that each test guards against are in its text."""
+"""The operations one by one."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ async def test_dispatch_child_records_the_workflow_that_was_found(world: World) 
 
 
 async def test_a_stale_wake_is_cleared_and_gives_no_lease(world: World) -> None:
-    """D18: skipped wakes move no counter."""
+    """Skipped wakes move no counter."""
     lease = await world.run()
     stale = [leasing.Wake(NAME, START, lease.workflow_id, kind) for kind in (0, 1)]
     stale.append(leasing.Wake(NAME, START, Id.new(), 0))
@@ -208,7 +208,7 @@ async def test_a_stale_wake_is_cleared_and_gives_no_lease(world: World) -> None:
 
 
 async def test_all_wakes_of_a_join_are_committed(world: World) -> None:
-    """D8: a deadline, two signals and a child together."""
+    """A deadline, two signals and a child together."""
     parts = [
         WakeConditions(signals=("paid",), deadline=START + 900),
         WakeConditions(signals=("shipped", "paid"), deadline=START + 500),
@@ -238,7 +238,7 @@ async def test_all_wakes_of_a_join_are_committed(world: World) -> None:
 
 
 def test_a_member_without_deadline_does_not_erase_one() -> None:
-    """D29: the earliest deadline of those that have one."""
+    """The earliest deadline of those that have one."""
     none, late, early = (WakeConditions(deadline=d) for d in (None, 9, 5))
     for parts in ([none, late, early], [early, late, none], [late, none, early]):
         assert WakeConditions.union(parts).deadline == 5
@@ -246,7 +246,6 @@ def test_a_member_without_deadline_does_not_erase_one() -> None:
 
 
 async def test_a_new_sleep_clears_the_old_deadline(world: World) -> None:
-    """D30."""
     lease = await world.run()
     await world.sleep(lease, deadline=START + 200, signals=("paid",))
     await world.publish(lease.workflow_id)
@@ -257,7 +256,7 @@ async def test_a_new_sleep_clears_the_old_deadline(world: World) -> None:
 
 
 async def test_waiter_rows_do_not_pile_up(world: World) -> None:
-    """D6: one row per parent and child, whatever the number of waits."""
+    """One row per parent and child, whatever the number of waits."""
     parent, child = await world.run(name="parent"), await world.dispatch()
     waiters = world.keys.waiters(child)
     for _ in range(3):
@@ -296,7 +295,7 @@ async def test_thousands_of_children_fit_in_a_status(world: World) -> None:
 
 
 async def test_a_held_workflow_can_be_given_back_without_its_lease(world: World) -> None:
-    """D14: a worker finds what it holds and does not run."""
+    """A worker finds what it holds and does not run."""
     lease = await world.run()
     assert await leasing.held(world.db, world.keys, world.worker) == [lease.workflow_id]
     for worker, name in ((Id.new(), None), (world.worker, NAME), (world.worker, None)):
@@ -323,7 +322,6 @@ async def test_release_and_failover_in_portions(world: World) -> None:
 
 
 async def test_an_unreadable_workflow_is_quarantined_alone(world: World) -> None:
-    """D14, D13."""
     bad, good = await world.run(), await world.run()
     transaction = world.db.transaction()
     transaction.set(world.keys.cancel(bad.workflow_id), b"\x00\xc1")
@@ -346,7 +344,6 @@ def activity(output: bytes | None, attempts: int = 1) -> ActivityEvent:
 
 
 async def test_activity_result_and_state_are_one_commit(world: World) -> None:
-    """D9."""
     lease = await world.run()
     transaction = world.db.transaction()
     await steps.write_event(transaction, lease, at(1), activity(b"done"), state=b"state")
@@ -362,7 +359,6 @@ async def test_activity_result_and_state_are_one_commit(world: World) -> None:
 async def test_a_rewritten_event_leaves_no_old_chunks(
     world: World, before: bytes, after: bytes
 ) -> None:
-    """D21."""
     lease = await world.run()
     await steps.write_event(world.db, lease, at(1), activity(before), state=before)
     await steps.write_event(world.db, lease, at(1), activity(after), state=after, fresh=False)
@@ -374,7 +370,6 @@ async def test_a_rewritten_event_leaves_no_old_chunks(
 
 
 async def test_an_update_never_creates_an_event(world: World) -> None:
-    """D25."""
     lease = await world.run()
     loop = LoopEvent(1, START, START, 1, b"state")
     with pytest.raises(EventMissing):
@@ -420,7 +415,7 @@ async def test_a_loop_commit_forgets_finished_iterations(world: World) -> None:
 
 
 async def test_compaction_is_bounded_and_keeps_events_whole(world: World) -> None:
-    """D31: iterations that do not fit in one transaction are moved in several."""
+    """Iterations that do not fit in one transaction are moved in several."""
     lease = await world.run()
     loop = LoopEvent(1, START, START, 0, b"state")
     await steps.write_event(world.db, lease, at(1), loop)
@@ -443,7 +438,7 @@ def child_event(end: Outcome) -> ChildResultEvent:
 
 
 async def test_the_end_of_a_child_is_recorded(world: World) -> None:
-    """D20: death and cancellation are results too."""
+    """Death and cancellation are results too."""
     parent = await world.run(name="parent")
     ended: list[Id] = []
     for how in ("complete", "fail", "cancelled", "open"):
@@ -491,7 +486,7 @@ async def take(
 
 
 async def test_signals_come_in_commit_order(world: World) -> None:
-    """D32: neither the sender's clock nor the name decides."""
+    """Neither the sender's clock nor the name decides."""
     lease = await world.run()
     sent = []
     for number in range(12):
@@ -522,7 +517,7 @@ async def test_signals_of_one_transaction_keep_their_order(world: World) -> None
 
 
 async def test_taking_records_signals_and_interrupts_the_sleep_at_once(world: World) -> None:
-    """D10: one commit for both events and the queue."""
+    """One commit for both events and the queue."""
     lease = await world.run()
     await steps.write_event(world.db, lease, at(1), sleep_event())
     assert await take(world, lease, 9, sleep_key=at(1)) == []
@@ -539,7 +534,6 @@ async def test_taking_records_signals_and_interrupts_the_sleep_at_once(world: Wo
 
 
 async def test_a_step_receives_a_bounded_size_but_never_nothing(world: World) -> None:
-    """D31."""
     lease = await world.run()
     for size in (5_000_000, 2_500_000, 2_500_000):
         await world.publish(lease.workflow_id, body=bytes(size))
@@ -549,7 +543,7 @@ async def test_a_step_receives_a_bounded_size_but_never_nothing(world: World) ->
 
 
 async def test_publish_refuses_who_cannot_receive(world: World) -> None:
-    """D19: dead ones too."""
+    """Dead ones too."""
     with pytest.raises(WorkflowNotFound):
         await world.publish(Id.new())
     lease = await world.run()
@@ -584,7 +578,6 @@ async def test_a_signal_from_a_workflow_is_recorded_with_it(world: World) -> Non
 
 
 async def test_a_wait_whose_signals_were_there_before_writes_both_events(world: World) -> None:
-    """D10."""
     lease = await world.run()
     await world.publish(lease.workflow_id)
     interrupted = sleep_event(SleepState.INTERRUPTED)
@@ -643,7 +636,7 @@ async def test_terminate_wakes_parents_and_clears_wakes(world: World) -> None:
 
 
 async def test_silence_and_its_end(world: World) -> None:
-    """D18: the phase does not change, so no counter does."""
+    """The phase does not change, so no counter does."""
     lease = await world.run()
     with pytest.raises(WorkflowBusy):
         await control.silence(world.db, world.keys, lease.workflow_id, world.now)
@@ -663,7 +656,7 @@ async def test_silence_and_its_end(world: World) -> None:
 
 
 async def test_revive_goes_on_where_the_workflow_died(world: World) -> None:
-    """D19, D30: its signals are still there, its old failure is not."""
+    """Its signals are still there, its old failure is not."""
     lease = await world.run(unique="key")
     await steps.write_event(world.db, lease, at(1), BRANCH, state=b"state")
     await world.publish(lease.workflow_id)
@@ -692,7 +685,7 @@ async def test_revive_goes_on_where_the_workflow_died(world: World) -> None:
 
 @pytest.mark.parametrize("variant", list(Prune))
 async def test_prune_leaves_nothing_or_what_it_should(world: World, variant: Prune) -> None:
-    """D34: everything is read before it is cleared, and nothing stays behind."""
+    """Everything is read before it is cleared, and nothing stays behind."""
     workflow_id = await world.dispatch(
         tags={"a": 1, "b": "x"}, unique="k", prune=variant, payload=LARGE
     )
@@ -736,7 +729,6 @@ async def test_prune_in_portions_and_delete(world: World) -> None:
 
 
 async def test_set_tags_rewrites_record_and_index(world: World) -> None:
-    """D2."""
     lease = await world.run()
     await tagging.set_tags(world.db, world.keys, lease.workflow_id, {"a": 1, "b": 1})
     event = TagsEvent(1, START, START, {"a": True, "c": "ü"})

@@ -55,7 +55,7 @@ async def test_suspend_before_publish(world: World) -> None:
 
 @pytest.mark.parametrize("dies", [False, True])
 async def test_child_ends_before_suspend(world: World, dies: bool) -> None:
-    """D20: a death counts as an end."""
+    """A death counts as an end."""
     parent, child = await world.run(name="parent"), await world.run()
 
     async def end(db: Database) -> None:
@@ -74,7 +74,7 @@ async def test_child_ends_before_suspend(world: World, dies: bool) -> None:
 
 @pytest.mark.parametrize("dies", [False, True])
 async def test_suspend_before_child_ends(world: World, dies: bool) -> None:
-    """D20, and D6: the waiter row is used up."""
+    """The waiter row is used up."""
     parent, child = await world.run(name="parent"), await world.run()
 
     async def end(tx: Transaction) -> finish.Closed:
@@ -121,7 +121,7 @@ async def test_two_workers_take_the_same_workflow(world: World) -> None:
 
 
 async def test_failover_before_complete_is_fenced(world: World) -> None:
-    """D3: the late run can no longer end the workflow."""
+    """The late run can no longer end the workflow."""
     lease = await world.run()
     with pytest.raises(LeaseLost):
         await world.overtaken(
@@ -142,7 +142,7 @@ async def test_complete_before_failover(world: World) -> None:
 
 
 async def test_the_same_worker_again_is_fenced_too(world: World) -> None:
-    """D3: not the worker's id decides, but the epoch."""
+    """Not the worker's id decides, but the epoch."""
     old = await world.run()
     await leasing.release_lost(world.db, world.keys, world.worker, world.now, 10)
     [new] = await world.take()
@@ -221,7 +221,7 @@ async def test_publish_while_signals_are_taken(world: World) -> None:
 
 
 async def test_two_members_of_a_join_take_signals(world: World) -> None:
-    """D24: both look at the queue before one of them takes the first signal."""
+    """Both look at the queue before one of them takes the first signal."""
     lease = await world.run()
     await world.publish(lease.workflow_id, body=b"first")
     await world.publish(lease.workflow_id, body=b"second")
@@ -257,7 +257,7 @@ async def test_failover_before_signals_are_taken(world: World) -> None:
 
 
 async def test_publish_before_complete(world: World) -> None:
-    """D19: the signal goes with the workflow, and its count too."""
+    """The signal goes with the workflow, and its count too."""
     lease = await world.run()
     await world.overtaken(
         lambda tx: finish.complete(tx, world.keys, lease, b"out", START + 50),
@@ -269,7 +269,7 @@ async def test_publish_before_complete(world: World) -> None:
 
 
 async def test_complete_before_publish(world: World) -> None:
-    """D19: the publisher hears that nobody will ever receive it."""
+    """The publisher hears that nobody will ever receive it."""
     lease = await world.run()
     signal = world.signal()
     with pytest.raises(WorkflowFinished):
@@ -281,7 +281,7 @@ async def test_complete_before_publish(world: World) -> None:
 
 
 async def test_set_tags_before_a_unique_dispatch(world: World) -> None:
-    """D2: what is found by tags is what the workflows say."""
+    """What is found by tags is what the workflows say."""
     workflow_id = await world.dispatch(tags={"customer": 1})
     request = Dispatch(Id.new(), NAME, b"", {"customer": 2}, Id.new(), unique=True)
     dispatched = await world.overtaken(
@@ -302,7 +302,7 @@ async def test_find_never_sees_half_of_set_tags(world: World) -> None:
 
 
 async def test_set_tags_before_complete(world: World) -> None:
-    """D2, D30: no open index row stays behind."""
+    """No open index row stays behind."""
     lease = await world.run()
     await world.overtaken(
         lambda tx: finish.complete(tx, world.keys, lease, b"", START + 50),

@@ -295,7 +295,7 @@ def freeze(engine: Engine) -> None:
 
 
 async def test_a_zombie_writes_nothing(stage: Stage, engine: Engine) -> None:
-    """Its lease is taken while its activity runs: not a row of it reaches the store (D3)."""
+    """Its lease is taken while its activity runs: not a row of it reaches the store."""
     handle = await engine.dispatch(enters)
     await stage.settle()
     freeze(engine)

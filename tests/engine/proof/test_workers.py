@@ -227,7 +227,7 @@ async def test_shutdown_while_work_streams_in(stage: Stage) -> None:
 
 
 async def test_a_stray_lease_is_released(stage: Stage) -> None:
-    """The store says that this worker runs it; the worker never heard of that (D14)."""
+    """The store says that this worker runs it; the worker never heard of that."""
     engine = await stage.engine(*WORKFLOWS)
     request = Dispatch(Id.new(), "listens", b"\xc0", {}, Id.new())
     await dispatch(stage.database, KEYS, request, stage.clock.now())
@@ -284,7 +284,7 @@ ROWS: dict[str, Callable[[Id], bytes]] = {
 @pytest.mark.parametrize("damage", [b"\x00\xc1", b"", b"\x07", b"\x01\x00\x00\x00\x09" + bytes(8)])
 @pytest.mark.parametrize("row", ROWS)
 async def test_an_unreadable_workflow_is_set_aside(stage: Stage, row: str, damage: bytes) -> None:
-    """It is dead with the reason; all others go on, before and after it (D13)."""
+    """It is dead with the reason; all others go on, before and after it."""
     client = await stage.engine(*WORKFLOWS, worker=False)
     good = [await client.dispatch(listens) for _ in range(3)]
     bad = await client.dispatch(listens)
@@ -379,7 +379,7 @@ async def test_a_child_ends_although_its_parent_is_unreadable(stage: Stage) -> N
 async def test_no_trouble_with_the_store_kills_a_workflow(
     stage: Stage, name: str, kind: str
 ) -> None:
-    """Hundreds of refusals in a row, and then it works again (D11)."""
+    """Hundreds of refusals in a row, and then it works again."""
     client = await stage.engine(*WORKFLOWS, worker=False)
     engine = await stage.engine(*WORKFLOWS)
     if kind == "conflict":

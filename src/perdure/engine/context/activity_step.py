@@ -1,9 +1,9 @@
 """The activity step: attempts and retries.
 
 One attempt is one call of the user's function. A finished attempt is one commit: the output and
-the workflow's state together (defect D9), or the failure and when to try again. A short back-off is
-waited for in memory, a long one by going to sleep; cancel and stop end both (defect D23). The
-time-outs of an attempt are in `watchdog`.
+the workflow's state together, or the failure and when to try again. A short back-off is
+waited for in memory, a long one by going to sleep; cancel and stop end both. The time-outs of an
+attempt are in `watchdog`.
 """
 
 from __future__ import annotations

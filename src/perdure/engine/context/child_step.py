@@ -1,8 +1,8 @@
 """Steps about other workflows started from this one.
 
 Dispatching a child and its event are one transaction. Awaiting a child is an event of its own, with
-the child's result or its death in it (defect D20): what the parent once saw stays true, also when
-the child has been pruned since.
+the child's result or its death in it: what the parent once saw stays true, also when the child has
+been pruned since.
 """
 
 from __future__ import annotations

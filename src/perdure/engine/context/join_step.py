@@ -2,7 +2,7 @@
 
 Every member gets its place in the history first, in order; then all run, and none stops because
 another one failed. Afterwards: the first error in order is raised; else, if a member sleeps, the
-workflow sleeps until any of them can go on (the union of their wakes, defect D8); else all results
+workflow sleeps until any of them can go on (the union of their wakes); else all results
 are returned.
 
 When a join ends with an error, which the code may catch, members that are unfinished by then are

@@ -4,7 +4,7 @@ The loop's own event holds the next iteration to run and the state at that point
 before the first iteration, every `commit_every` iterations, and at the end, always in one
 transaction with the removal of the finished iterations it makes superfluous. Iteration i (from 0)
 is the branch at coordinate i+1 of the loop. Iterations have no event of their own: the loop's event
-is there before them (defect D36), and a commit per iteration is saved.
+is there before them, and a commit per iteration is saved.
 
 The time of the loop's event is also the time that the next iteration begins with: the steps that
 carried it are forgotten, and a replay must see the same `ctx.now()` as the first run.
