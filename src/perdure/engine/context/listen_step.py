@@ -1,8 +1,8 @@
 """The listen steps: receive signals, with or without a bound in time.
 
 Taking signals and recording them is one transaction. A bounded listen records its deadline as a
-sleep event; the signals that interrupt it lie inside that event, so the whole step has one place in the
-history and an inserted step can never take it apart.
+sleep event; the signals that interrupt it lie inside that event, so the whole step has one place in
+the history and an inserted step can never take it apart.
 
 A wait first stays in memory for a short time and then goes to sleep. Nothing is lost in between:
 the transaction that puts the run to sleep looks at the queues once more.
