@@ -18,6 +18,7 @@ from perdure import (
     Workflow,
     WorkflowCancelled,
     WorkflowContext,
+    WorkflowFailed,
     activity,
     workflow,
 )
@@ -235,3 +236,38 @@ def test_a_listener_left_behind_takes_no_signal_from_the_next_one() -> None:
         return result
 
     assert simulate(1, main) == 1
+
+
+mended: list[bool] = []
+
+
+@activity(attempts=1)
+async def mendable(ctx: ActivityContext) -> str:
+    if not mended:
+        raise ValueError("not yet")
+    return "done"
+
+
+@workflow
+async def dies_of_a_join(ctx: WorkflowContext) -> tuple[str, int]:
+    return await ctx.join(ctx.activity(mendable), ctx.listen(GO))
+
+
+def test_a_workflow_that_died_of_a_join_can_be_revived() -> None:
+    """The mark of the end of the join goes when the failure is undone."""
+
+    async def main(simulation: Simulation) -> tuple[str, int]:
+        machine = simulation.machine("m", [dies_of_a_join])
+        await machine.start()
+        engine = machine.engine
+        handle = await on(machine, engine.dispatch(dies_of_a_join))
+        with pytest.raises(WorkflowFailed):
+            await on(machine, handle.result())
+        mended.append(True)
+        await on(machine, engine.admin.revive(ids=[str(handle.id)]))
+        await on(machine, handle.signal(GO(1)))
+        result: tuple[str, int] = await on(machine, handle.result(timeout=1000))
+        return result
+
+    mended.clear()
+    assert simulate(1, main) == ("done", 1)
