@@ -7,7 +7,11 @@ from tests.engine.lab import Lab
 
 from perdure import (
     ActivityContext,
+    CallerError,
     Engine,
+    Id,
+    Message,
+    Signal,
     WorkflowContext,
     WorkflowFailed,
     activity,
@@ -19,6 +23,15 @@ from perdure.engine.errors import InvalidDefinition
 @activity
 async def greet(ctx: ActivityContext, name: str) -> str:
     return f"hello {name}"
+
+
+@workflow
+async def waiting(ctx: WorkflowContext, number: int) -> int:
+    return number
+
+
+news = Message("news", int)
+told = Signal("told", int)
 
 
 async def unmarked(ctx: Any, name: str) -> str:
@@ -45,6 +58,26 @@ async def test_a_step_whose_turn_never_came_is_not_warned_of(lab: Lab) -> None:
 
     engine = await lab.engine(work)
     assert await (await engine.dispatch(work)).result() == "hello Ada"
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda ctx: ctx.dispatch(waiting, 1 << 64),
+        lambda ctx: ctx.loop(unmarked, object()),
+        lambda ctx: ctx.message(news(1 << 64)),
+        lambda ctx: ctx.signal(Id.new(), told(1 << 64)),
+    ],
+)
+async def test_a_step_that_could_not_be_made_is_not_missed(lab: Lab, step: Any) -> None:
+    @workflow
+    async def work(ctx: WorkflowContext) -> str:
+        with pytest.raises(CallerError):
+            await step(ctx)
+        return "done"
+
+    engine = await lab.engine(work)
+    assert await (await engine.dispatch(work)).result() == "done"
 
 
 @pytest.mark.parametrize(

@@ -80,9 +80,9 @@ class _Dispatching(Step[O]):
         tags: Mapping[str, str | int | bool] | None,
         unique: bool | str,
     ) -> None:
+        self.argument = workflow.input_codec.encode(argument)
         super().__init__(branch, version, workflow.name)
         self.workflow = workflow
-        self.argument = workflow.input_codec.encode(argument)
         self.tags = dict(tags or {})
         self.unique = unique
 

@@ -66,11 +66,11 @@ class LoopStep(Step[B]):
         state: Any,
         commit_every: int,
     ) -> None:
+        self.codec = codec_for(type(state))
+        self.output_codec: Codec[B] = codec_for(_break_type(body))
         super().__init__(branch, version)
         self.body = body
         self.state = state
-        self.codec = codec_for(type(state))
-        self.output_codec: Codec[B] = codec_for(_break_type(body))
         self.commit_every = commit_every
 
     async def perform(self, match: Match) -> B:

@@ -51,8 +51,8 @@ class SignalStep(Step[bool]):
         target_tags: TagValues | None = None,
         missing_ok: bool = False,
     ) -> None:
-        super().__init__(branch, version, signal.name)
         self.body = signal.codec.encode(body)
+        super().__init__(branch, version, signal.name)
         self.target = target
         self.target_name = target_name
         self.target_tags = target_tags or {}
@@ -152,8 +152,8 @@ class MessageStep(Step[None]):
     def __init__(
         self, branch: Branch, version: int, message: Message[Any], body: Any, topic: str
     ) -> None:
-        super().__init__(branch, version, message.name)
         self.body = message.codec.encode(body)
+        super().__init__(branch, version, message.name)
         self.topic = topic
 
     async def perform(self, match: Match) -> None:

@@ -26,7 +26,10 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Step(Generic[T_co]):
-    """Await it for its result, or give it to `join`. A step can be used once."""
+    """Await it for its result, or give it to `join`. A step can be used once.
+
+    A constructor calls this one after whatever may fail: what was never a step is not missed.
+    """
 
     __slots__ = (
         "abandoned",
