@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         ChildCancelled,
         ChildFailed,
         ChildTerminated,
+        OperationTimedOut,
         ResultTimeout,
         WorkflowCancelled,
         WorkflowFailed,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from perdure.engine.handle import Handle
     from perdure.engine.options import EngineOptions
     from perdure.engine.retry import RetryPolicy
-    from perdure.errors import CallerError, PerdureError, WorldError
+    from perdure.errors import CallerError, LimitExceeded, PayloadError, PerdureError, WorldError
     from perdure.ids import Id
 
 __all__ = [
@@ -64,9 +65,12 @@ __all__ = [
     "EngineOptions",
     "Handle",
     "Id",
+    "LimitExceeded",
     "Message",
     "Operation",
     "OperationContext",
+    "OperationTimedOut",
+    "PayloadError",
     "PerdureError",
     "ResultTimeout",
     "RetryPolicy",
@@ -103,9 +107,12 @@ _HOMES = {
     "EngineOptions": "perdure.engine.options",
     "Handle": "perdure.engine.handle",
     "Id": "perdure.ids",
+    "LimitExceeded": "perdure.errors",
     "Message": "perdure.engine.definitions",
     "Operation": "perdure.engine.definitions",
     "OperationContext": "perdure.engine.context",
+    "OperationTimedOut": "perdure.engine.errors",
+    "PayloadError": "perdure.errors",
     "PerdureError": "perdure.errors",
     "ResultTimeout": "perdure.engine.errors",
     "RetryPolicy": "perdure.engine.retry",
