@@ -271,3 +271,48 @@ def test_a_workflow_that_died_of_a_join_can_be_revived() -> None:
 
     mended.clear()
     assert simulate(1, main) == ("done", 1)
+
+
+@workflow(name="grows")
+async def before_it_grew(ctx: WorkflowContext) -> None:
+    try:
+        await ctx.activity(tidying)
+        await ctx.sleep(1000)
+    except Cancelled:
+        await ctx.sleep(1)
+
+
+async def two_steps(ctx: WorkflowContext) -> None:
+    await ctx.activity(tidying)
+    await ctx.sleep(5)
+
+
+@workflow(name="grows")
+async def after_it_grew(ctx: WorkflowContext) -> None:
+    try:
+        await ctx.v(2).activity(tidying)
+        await ctx.v(2).sleep(5)
+        await ctx.v(2).closure(two_steps)
+        await ctx.activity(tidying)
+        await ctx.sleep(1000)
+    except Cancelled:
+        await ctx.sleep(1)
+
+
+def test_a_cancel_does_not_reach_a_step_that_was_inserted_into_the_past() -> None:
+    """It was recorded there, and the steps behind it could not be replayed (seed 1768)."""
+
+    async def main(simulation: Simulation) -> None:
+        first = simulation.machine("m0", [before_it_grew])
+        second = simulation.machine("m1", [after_it_grew])
+        await first.start()
+        handle = await on(first, first.engine.dispatch(before_it_grew))
+        await simulation.sleep(100)
+        first.process.kill()
+        await second.start()
+        again = second.engine.handle(after_it_grew, handle.id)
+        await on(second, again.cancel("enough"))
+        with pytest.raises(WorkflowCancelled):
+            await on(second, again.result())
+
+    simulate(1, main)

@@ -81,6 +81,13 @@ class Branch:
         self.suspended: Suspend | None = None
         self._random: random.Random | None = None
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether the history holds steps behind this point, in this branch or around it."""
+        if self.past or self.cursor.peek() is not None:
+            return True
+        return self.parent is not None and self.parent.goes_on
+
     def key(self, coordinate: Coordinate) -> bytes:
         """Return the packed location of the event at `coordinate` of this root."""
         return self.root + pack_coordinate(coordinate)

@@ -87,8 +87,13 @@ class Step(Generic[T_co]):
             raise Suspend(WakeConditions(), "abandoned member of a join")
 
     def wants_cancel(self) -> bool:
-        """Say whether a cancel request should be delivered to this step."""
-        return self.branch.run.cancel is not None and not self.cancel_delivered
+        """Say whether a cancel request should be delivered to this step.
+
+        Never to one that was inserted in the middle of a history: the code took its later steps.
+        """
+        if self.branch.run.cancel is None or self.cancel_delivered:
+            return False
+        return not self.branch.goes_on
 
     def __await__(self) -> Generator[Any, None, T_co]:
         return self._run().__await__()
