@@ -21,7 +21,7 @@ from perdure.engine.database import finish
 from perdure.engine.database.dispatch import Dispatch, dispatch
 from perdure.engine.database.keys import Keys
 from perdure.engine.database.lease import Lease, due, take
-from perdure.engine.database.records import Tags, WakeConditions
+from perdure.engine.database.records import WakeConditions
 from perdure.engine.database.steps import write_event
 from perdure.engine.history.events import (
     ActivityEvent,
@@ -32,6 +32,7 @@ from perdure.engine.history.events import (
 )
 from perdure.engine.history.failure import Failure
 from perdure.engine.history.location import pack_location, parse_location
+from perdure.engine.tags import Tags
 from perdure.ids import Id
 from perdure.kv import Database, open_database
 

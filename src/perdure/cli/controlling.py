@@ -24,6 +24,7 @@ from perdure.engine.admin.requests import (
     WakeWorkflow,
 )
 from perdure.engine.admin.views import ControlResult
+from perdure.engine.tags import TagValue
 
 __all__ = ["cancel", "dispatch", "prune", "revive", "signal", "silence", "terminate", "unsilence",
            "wake"]  # fmt: skip
@@ -45,7 +46,7 @@ def dispatch(
     *,
     workflow: str,
     value: Any,
-    tags: tuple[tuple[str, str | int | bool], ...],
+    tags: tuple[tuple[str, TagValue], ...],
     unique: str | None,
 ) -> None:
     """Start the workflow named WORKFLOW with an input in JSON.

@@ -24,6 +24,7 @@ from perdure.engine.admin.requests import (
     ReadHistory,
     Stats,
 )
+from perdure.engine.tags import TagValue
 
 __all__ = ["get", "history", "list_workflows", "signals", "stats"]
 
@@ -52,7 +53,7 @@ def list_workflows(
     *,
     state: str | None,
     name: str | None,
-    tags: tuple[tuple[str, str | int | bool], ...],
+    tags: tuple[tuple[str, TagValue], ...],
     since: int | None,
     before: int | None,
     limit: int,

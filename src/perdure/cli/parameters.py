@@ -13,6 +13,7 @@ from typing import Any, Final
 import click
 
 from perdure.clock import SYSTEM_CLOCK
+from perdure.engine.tags import TagValue
 from perdure.ids import Id, InvalidId
 
 __all__ = ["duration", "instant", "json_value", "tag", "workflow_id"]
@@ -52,7 +53,7 @@ def instant(text: str) -> int:
         ) from error
 
 
-def tag(text: str) -> tuple[str, str | int | bool]:
+def tag(text: str) -> tuple[str, TagValue]:
     """`key=text`, or `key:=value` for an integer, true or false."""
     key, separator, value = text.partition("=")
     typed = key.endswith(":")

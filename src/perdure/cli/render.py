@@ -18,6 +18,7 @@ from perdure.engine.admin.views import (
     WorkflowDetail,
     WorkflowView,
 )
+from perdure.engine.tags import TagValue
 
 __all__ = ["progress_text", "signal_table", "stats_view", "workflow_detail", "workflow_table"]
 
@@ -74,7 +75,7 @@ def _tags(workflow: WorkflowView) -> Text:
     return clean(" ".join(_tag(key, value) for key, value in workflow.tags.items()))
 
 
-def _tag(key: str, value: str | int | bool) -> str:
+def _tag(key: str, value: TagValue) -> str:
     """In the form in which `--tag` takes it."""
     return f"{key}={value}" if isinstance(value, str) else f"{key}:={json.dumps(value)}"
 

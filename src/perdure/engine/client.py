@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,6 +29,7 @@ from perdure.engine.definitions import (
 )
 from perdure.engine.errors import OperationTimedOut
 from perdure.engine.handle import Handle
+from perdure.engine.tags import TagMapping
 from perdure.ids import Id
 from perdure.pubsub import Stream
 
@@ -40,8 +41,6 @@ __all__ = ["Client", "Envelope"]
 I = TypeVar("I")  # noqa: E741 - input
 O = TypeVar("O")  # noqa: E741 - output
 T = TypeVar("T")
-
-TagValues = Mapping[str, str | int | bool]
 
 
 class Envelope(msgspec.Struct, array_like=True, frozen=True):
@@ -66,7 +65,7 @@ class Client:
         workflow: Workflow[I, O] | str,
         input: I,
         *,
-        tags: TagValues | None = None,
+        tags: TagMapping | None = None,
         unique: bool | str = False,
         id: Id | None = None,
         ray_id: Id | None = None,
@@ -103,7 +102,7 @@ class Client:
         return Handle(services, outcome.id, None if isinstance(workflow, str) else workflow)
 
     async def find(
-        self, workflow: Workflow[Any, O] | str, tags: TagValues | None = None
+        self, workflow: Workflow[Any, O] | str, tags: TagMapping | None = None
     ) -> Handle[O] | None:
         """Return a handle to an open workflow with this name and at least these tags."""
         services = self._services

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random as random_module
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
@@ -27,6 +27,7 @@ from perdure.engine.metrics import EngineMetrics
 from perdure.engine.options import EngineOptions
 from perdure.engine.registry import Registry
 from perdure.engine.services import Services
+from perdure.engine.tags import TagMapping
 from perdure.engine.tracing import EngineTracing, observe_transactions
 from perdure.engine.worker import Worker
 from perdure.ids import Id
@@ -38,8 +39,6 @@ __all__ = ["Engine"]
 I = TypeVar("I")  # noqa: E741 - input
 O = TypeVar("O")  # noqa: E741 - output
 T = TypeVar("T")
-
-TagValues = Mapping[str, str | int | bool]
 
 
 class Engine:
@@ -210,7 +209,7 @@ class Engine:
         self,
         workflow: Workflow[None, O],
         *,
-        tags: TagValues | None = ...,
+        tags: TagMapping | None = ...,
         unique: bool | str = ...,
         id: Id | None = ...,
         ray_id: Id | None = ...,
@@ -221,7 +220,7 @@ class Engine:
         workflow: Workflow[I, O],
         input: I,
         *,
-        tags: TagValues | None = ...,
+        tags: TagMapping | None = ...,
         unique: bool | str = ...,
         id: Id | None = ...,
         ray_id: Id | None = ...,
@@ -232,7 +231,7 @@ class Engine:
         workflow: str,
         input: Any = ...,
         *,
-        tags: TagValues | None = ...,
+        tags: TagMapping | None = ...,
         unique: bool | str = ...,
         id: Id | None = ...,
         ray_id: Id | None = ...,
@@ -242,7 +241,7 @@ class Engine:
         workflow: Workflow[Any, Any] | str,
         input: Any = None,
         *,
-        tags: TagValues | None = None,
+        tags: TagMapping | None = None,
         unique: bool | str = False,
         id: Id | None = None,
         ray_id: Id | None = None,
@@ -270,7 +269,7 @@ class Engine:
         return Handle(self.services, workflow_id, workflow)
 
     async def find(
-        self, workflow: Workflow[Any, O], tags: TagValues | None = None
+        self, workflow: Workflow[Any, O], tags: TagMapping | None = None
     ) -> Handle[O] | None:
         """Return an open workflow of this name with at least these tags, if there is one."""
         return await self.services.client.find(workflow, tags)

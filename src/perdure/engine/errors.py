@@ -12,11 +12,12 @@ Control flow (sleeping, waiting, eviction) is not here and never reaches users. 
 one thing here that is not an error: a message to the code of a workflow.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import Literal
 
 from perdure.engine.history.failure import Failure
 from perdure.engine.history.location import Location, format_location
+from perdure.engine.tags import TagMapping
 from perdure.errors import CallerError, WorldError
 from perdure.ids import Id
 
@@ -54,7 +55,6 @@ __all__ = [
     "WorkflowTerminated",
 ]
 
-TagValues: TypeAlias = Mapping[str, str | int | bool]
 _LISTED = 10
 
 
@@ -243,7 +243,7 @@ class WorkflowNotFound(CallerError):
         workflow_id: Id | None = None,
         *,
         name: str | None = None,
-        tags: TagValues | None = None,
+        tags: TagMapping | None = None,
     ) -> None:
         if workflow_id is not None:
             text = f"there is no workflow {workflow_id}: it was never dispatched, or pruned since"

@@ -33,7 +33,7 @@ from perdure.engine.database import (
 )
 from perdure.engine.database.keys import SILENCED_INDEX, WakeKind
 from perdure.engine.database.lease import Lease
-from perdure.engine.database.records import Phase, Prune, Status, Tags, WakeConditions, decode
+from perdure.engine.database.records import Phase, Prune, Status, WakeConditions, decode
 from perdure.engine.errors import (
     LeaseLost,
     UniqueKeyTaken,
@@ -42,6 +42,7 @@ from perdure.engine.errors import (
     WorkflowNotFound,
 )
 from perdure.engine.history.failure import Failure
+from perdure.engine.tags import Tags
 from perdure.ids import Id
 from perdure.kv import Database
 from perdure.kv.memory import MemoryDriver

@@ -22,7 +22,7 @@ from perdure.engine.database import (
 from perdure.engine.database.dispatch import Dispatch
 from perdure.engine.database.keys import SILENCED_INDEX, WakeKind
 from perdure.engine.database.lease import Lease
-from perdure.engine.database.records import PendingSignal, Phase, Prune, Tags, WakeConditions
+from perdure.engine.database.records import PendingSignal, Phase, Prune, WakeConditions
 from perdure.engine.database.results import Outcome, outcome
 from perdure.engine.errors import (
     CorruptRecord,
@@ -46,6 +46,7 @@ from perdure.engine.history.events import (
 )
 from perdure.engine.history.failure import Failure
 from perdure.engine.history.location import pack_location
+from perdure.engine.tags import Tags
 from perdure.errors import LimitExceeded, PayloadError
 from perdure.ids import Id
 from perdure.kv.tuple import unpack

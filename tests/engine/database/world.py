@@ -22,7 +22,6 @@ from perdure.engine.database.records import (
     Phase,
     Prune,
     Status,
-    Tags,
     WakeConditions,
 )
 from perdure.engine.database.status import read_status
@@ -32,6 +31,7 @@ from perdure.engine.history.events import (
     SignalsEvent,
 )
 from perdure.engine.history.location import pack_location
+from perdure.engine.tags import Tags
 from perdure.ids import Id
 from perdure.kv import Database, Transaction
 from perdure.kv.errors import TransactionConflict

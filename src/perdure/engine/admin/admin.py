@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import builtins
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
@@ -45,6 +45,7 @@ from perdure.engine.database.signals import publish
 from perdure.engine.definitions import check_name
 from perdure.engine.errors import WorkflowBusy
 from perdure.engine.registry import Registry
+from perdure.engine.tags import TagMapping
 from perdure.errors import PayloadError
 from perdure.ids import Id
 from perdure.kv import Database
@@ -99,7 +100,7 @@ class Admin:
         *,
         state: str | None = None,
         name: str | None = None,
-        tags: Mapping[str, str | int | bool] | None = None,
+        tags: TagMapping | None = None,
         since: int | None = None,
         before: int | None = None,
         limit: int = 100,
@@ -147,7 +148,7 @@ class Admin:
         name: str,
         input: Any = None,
         *,
-        tags: Mapping[str, str | int | bool] | None = None,
+        tags: TagMapping | None = None,
         unique: bool | str = False,
     ) -> DispatchResult:
         """Start a workflow by its name. `input` is a plain value, as JSON gives it; `unique` is as

@@ -26,6 +26,7 @@ from perdure.engine.admin.views import (
     WorkflowHistory,
     WorkflowPage,
 )
+from perdure.engine.tags import Tags
 
 __all__ = [
     "PROTOCOL",
@@ -77,7 +78,7 @@ class ListWorkflows(Request[WorkflowPage], frozen=True, kw_only=True, tag="list"
     answer = WorkflowPage
     state: str | None = None
     name: str | None = None
-    tags: dict[str, str | int | bool] = {}
+    tags: Tags = {}
     since: int | None = None
     before: int | None = None
     limit: int = 100
@@ -120,7 +121,7 @@ class DispatchWorkflow(Request[DispatchResult], frozen=True, kw_only=True, tag="
     writes = True
     name: str
     input: Any = None
-    tags: dict[str, str | int | bool] = {}
+    tags: Tags = {}
     unique: bool | str = False
 
 

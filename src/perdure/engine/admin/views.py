@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from perdure.engine.tags import Tags
+
 __all__ = [
     "ControlResult",
     "DispatchResult",
@@ -28,8 +30,6 @@ __all__ = [
     "WorkflowPage",
     "WorkflowView",
 ]
-
-TagValue = str | int | bool
 
 
 class FailureView(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +72,7 @@ class WorkflowView(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     created_at: int
     changed_at: int
-    tags: dict[str, TagValue] = {}
+    tags: Tags = {}
     wake_at: int | None = None
     waiting_for: list[str] = []
     error: str | None = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -18,6 +17,7 @@ from perdure.engine.errors import StateInJoin
 from perdure.engine.history.events import ActivityEvent
 from perdure.engine.history.location import Coordinate
 from perdure.engine.instants import to_datetime
+from perdure.engine.tags import TagMapping
 from perdure.ids import Id
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ class ActivityContext(OperationContext):
 
     # -- tags
 
-    async def set_tags(self, tags: Mapping[str, str | int | bool]) -> None:
+    async def set_tags(self, tags: TagMapping) -> None:
         """Replace the tags of the workflow this activity works for."""
         services = self._branch.run.services
         await set_tags(services.database, services.keys, self.workflow_id, dict(tags))

@@ -7,7 +7,6 @@ been pruned since.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -30,6 +29,7 @@ from perdure.engine.history.events import (
 from perdure.engine.history.failure import Failure
 from perdure.engine.history.location import Coordinate
 from perdure.engine.suspension import Suspend
+from perdure.engine.tags import TagMapping
 from perdure.ids import Id
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class _Dispatching(Step[O]):
         version: int,
         workflow: Workflow[Any, Any],
         argument: Any,
-        tags: Mapping[str, str | int | bool] | None,
+        tags: TagMapping | None,
         unique: bool | str,
     ) -> None:
         self.argument = workflow.input_codec.encode(argument)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from perdure.engine.tags import TagMapping
 from perdure.ids import Id
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class OperationContext:
         workflow: Workflow[I, O],
         input: I = None,  # type: ignore[assignment]
         *,
-        tags: Mapping[str, str | int | bool] | None = None,
+        tags: TagMapping | None = None,
         unique: bool | str = False,
     ) -> Handle[O]:
         """Start a workflow; in an activity at least once, so give it a `unique` key."""
@@ -47,7 +48,7 @@ class OperationContext:
         )
 
     async def find(
-        self, workflow: Workflow[I, O], tags: Mapping[str, str | int | bool] | None = None
+        self, workflow: Workflow[I, O], tags: TagMapping | None = None
     ) -> Handle[O] | None:
         """Return an open workflow of this name with these tags, if there is one."""
         return await self._client.find(workflow, tags)

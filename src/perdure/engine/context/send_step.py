@@ -21,11 +21,10 @@ from perdure.engine.history.events import (
     SignalSendEvent,
     kept_input,
 )
+from perdure.engine.tags import Tags
 from perdure.ids import Id
 
 __all__ = ["MessageStep", "SignalStep"]
-
-TagValues = dict[str, str | int | bool]
 
 
 class SignalStep(Step[bool]):
@@ -48,7 +47,7 @@ class SignalStep(Step[bool]):
         *,
         target: Id | None = None,
         target_name: str = "",
-        target_tags: TagValues | None = None,
+        target_tags: Tags | None = None,
         missing_ok: bool = False,
     ) -> None:
         self.body = signal.codec.encode(body)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from perdure.engine.context.branch import Branch
 from perdure.engine.context.step import Step
-from perdure.engine.database.records import Tags
 from perdure.engine.database.tags import set_tags
 from perdure.engine.history.cursor import Match, Replay
 from perdure.engine.history.events import EventKind, TagsEvent
+from perdure.engine.tags import Tags
 
 __all__ = ["TagsStep"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any, Literal, TypeVar, Unpack, overload
@@ -35,6 +35,7 @@ from perdure.engine.history.location import format_location
 from perdure.engine.instants import Instant, to_datetime, to_milliseconds
 from perdure.engine.log import WorkflowLogger
 from perdure.engine.retry import RetryOptions, seconds
+from perdure.engine.tags import TagMapping
 from perdure.ids import Id
 
 __all__ = ["WorkflowContext"]
@@ -50,7 +51,6 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 Duration = float | timedelta
-TagValues = Mapping[str, str | int | bool]
 Kind = type[T] | Signal[T]
 Removable = Literal[
     "activity",
@@ -255,7 +255,7 @@ class WorkflowContext:
     def signal_tagged(
         self,
         workflow: Workflow[Any, Any] | str,
-        tags: TagValues,
+        tags: TagMapping,
         body: Any,
         *,
         missing_ok: bool = False,
@@ -289,7 +289,7 @@ class WorkflowContext:
         workflow: Workflow[None, O],
         /,
         *,
-        tags: TagValues | None = ...,
+        tags: TagMapping | None = ...,
         unique: bool | str = ...,
     ) -> Step[Child[O]]: ...
     @overload
@@ -299,7 +299,7 @@ class WorkflowContext:
         input: I,
         /,
         *,
-        tags: TagValues | None = ...,
+        tags: TagMapping | None = ...,
         unique: bool | str = ...,
     ) -> Step[Child[O]]: ...
     def dispatch(
@@ -308,7 +308,7 @@ class WorkflowContext:
         input: Any = None,
         /,
         *,
-        tags: TagValues | None = None,
+        tags: TagMapping | None = None,
         unique: bool | str = False,
     ) -> Step[Child[O]]:
         """Start another workflow and go on; await `child.result()` for its output."""
@@ -321,7 +321,7 @@ class WorkflowContext:
         workflow: Workflow[None, O],
         /,
         *,
-        tags: TagValues | None = ...,
+        tags: TagMapping | None = ...,
         unique: bool | str = ...,
     ) -> Step[O]: ...
     @overload
@@ -331,7 +331,7 @@ class WorkflowContext:
         input: I,
         /,
         *,
-        tags: TagValues | None = ...,
+        tags: TagMapping | None = ...,
         unique: bool | str = ...,
     ) -> Step[O]: ...
     def call(
@@ -340,7 +340,7 @@ class WorkflowContext:
         input: Any = None,
         /,
         *,
-        tags: TagValues | None = None,
+        tags: TagMapping | None = None,
         unique: bool | str = False,
     ) -> Step[O]:
         """Start another workflow and wait for its output.
@@ -454,6 +454,6 @@ class WorkflowContext:
             raise InvalidOption("kind", kind, "the kind of a step, such as 'activity'") from None
         return RemovedStep(self._branch, self.version, event_kind, name)
 
-    def set_tags(self, tags: TagValues) -> Step[None]:
+    def set_tags(self, tags: TagMapping) -> Step[None]:
         """Replace this workflow's tags."""
         return TagsStep(self._branch, self.version, dict(tags))

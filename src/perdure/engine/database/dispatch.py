@@ -18,12 +18,13 @@ from perdure.engine.database.find import find
 from perdure.engine.database.keys import Keys, WakeKind
 from perdure.engine.database.lease import Lease, fence, take_new
 from perdure.engine.database.record import add_record
-from perdure.engine.database.records import Phase, Prune, Status, Tags, WorkflowRecord, encode
+from perdure.engine.database.records import Phase, Prune, Status, WorkflowRecord, encode
 from perdure.engine.database.status import read_status
 from perdure.engine.database.steps import put_event
-from perdure.engine.database.tags import canonical_tags, index_tags
+from perdure.engine.database.tags import index_tags
 from perdure.engine.errors import WorkflowExists
 from perdure.engine.history.events import SubWorkflowEvent
+from perdure.engine.tags import Tags, canonical_tags
 from perdure.errors import LimitExceeded, PayloadError
 from perdure.ids import Id
 from perdure.kv import Transaction, transactional

@@ -12,7 +12,7 @@ uniqueness on that.
 from __future__ import annotations
 
 from perdure.engine.database.keys import Keys
-from perdure.engine.database.records import Tags
+from perdure.engine.tags import Tags
 from perdure.ids import Id
 from perdure.kv import Transaction, transactional
 

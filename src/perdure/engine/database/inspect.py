@@ -23,15 +23,14 @@ from perdure.engine.database.records import (
     CancelRequest,
     Phase,
     Status,
-    Tags,
     WorkflowRecord,
     decode,
 )
 from perdure.engine.database.results import read_failure
 from perdure.engine.database.status import existing_status, read_status
-from perdure.engine.database.tags import canonical_tags, same_tag
 from perdure.engine.errors import CorruptRecord
 from perdure.engine.history.failure import Failure
+from perdure.engine.tags import Tags, canonical_tags, same_tag
 from perdure.errors import CallerError
 from perdure.ids import Id, InvalidId
 from perdure.kv import Transaction, transactional

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 
+from perdure.engine.tags import Tags
 from perdure.ids import Id
 
 __all__ = [
@@ -24,15 +25,11 @@ __all__ = [
     "Phase",
     "Prune",
     "Status",
-    "Tags",
     "WakeConditions",
     "WorkflowRecord",
     "decode",
     "encode",
 ]
-
-Tags: TypeAlias = dict[str, str | int | bool]
-"""Tags in canonical form: sorted by key. `1`, `"1"` and `True` are three different values."""
 
 
 class Phase(IntEnum):

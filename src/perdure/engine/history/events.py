@@ -22,6 +22,7 @@ import msgspec
 from perdure.engine.errors import CorruptHistory
 from perdure.engine.history.failure import AttemptFailure, Failure
 from perdure.engine.history.location import Location
+from perdure.engine.tags import Tags
 
 __all__ = [
     "INPUT_KEPT",
@@ -42,7 +43,6 @@ __all__ = [
     "SleepEvent",
     "SleepState",
     "SubWorkflowEvent",
-    "Tags",
     "TagsEvent",
     "VersionCheckEvent",
     "decode_event",
@@ -58,8 +58,6 @@ INPUT_KEPT: Final = 4_096
 Replay needs neither."""
 FAILURES_KEPT: Final = 10
 _DIGEST_SIZE: Final = 8
-
-Tags: TypeAlias = dict[str, str | int | bool]
 
 
 class EventKind(IntEnum):
