@@ -13,16 +13,13 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.engine.admin.world import World
 
 from perdure.cli import main
-from perdure.clock import SYSTEM_CLOCK
+from perdure.clock import SYSTEM_CLOCK, VirtualClock
 from perdure.codec import encode
 from perdure.engine.database import finish
-from perdure.engine.database.dispatch import Dispatch, dispatch
-from perdure.engine.database.keys import Keys
-from perdure.engine.database.lease import Lease, due, take
 from perdure.engine.database.records import WakeConditions
-from perdure.engine.database.steps import write_event
 from perdure.engine.history.events import (
     ActivityEvent,
     AttemptFailure,
@@ -31,10 +28,8 @@ from perdure.engine.history.events import (
     SleepEvent,
 )
 from perdure.engine.history.failure import Failure
-from perdure.engine.history.location import pack_location, parse_location
-from perdure.engine.tags import Tags
-from perdure.ids import Id
-from perdure.kv import Database, open_database
+from perdure.kv import open_database
+from perdure.pubsub import MemoryPubSub
 
 OWNER = """
 import asyncio, sys
@@ -104,28 +99,23 @@ def store(tmp_path: Path) -> Store:
 
 async def _filled(folder: Path) -> Store:
     database = await open_database(str(folder))
-    keys = Keys()
     now = SYSTEM_CLOCK.now()
-    waiting = await _dispatch(database, keys, {"order": 7}, {"customer": "42", "tries": 1})
-    lease = await _lease(database, keys, waiting)
-    await _record_steps(database, lease, now)
-    await finish.suspend(
-        database, keys, lease, WakeConditions(deadline=now + 3_600_000, signals=("paid",)), now
-    )
-    dead = await _dispatch(database, keys, None, {})
+    world = World(database, VirtualClock(now), MemoryPubSub())
+    waiting = await world.dispatch(value={"order": 7}, tags={"customer": "42", "tries": 1})
+    lease = await world.lease(waiting)
+    await world.record(lease, _steps(now))
+    await world.suspend(lease, WakeConditions(deadline=now + 3_600_000, signals=("paid",)))
+    dead = await world.dispatch()
     failure = Failure("shop.money.CardRefused", "card refused\x1b[31m", stack="Traceback: card\n")
-    await finish.fail(database, keys, await _lease(database, keys, dead), failure, now)
-    complete = await _dispatch(database, keys, None, {})
-    await finish.complete(
-        database, keys, await _lease(database, keys, complete), encode({"done": True}), now
-    )
-    busy = await _dispatch(database, keys, None, {})
-    await _lease(database, keys, busy)
+    await finish.fail(database, world.keys, await world.lease(dead), failure, now)
+    complete = await world.complete({"done": True})
+    busy = await world.dispatch()
+    await world.lease(busy)
     await database.close()
     return Store(folder, str(waiting), str(dead), str(complete), str(busy))
 
 
-async def _record_steps(database: Database, lease: Lease, now: int) -> None:
+def _steps(now: int) -> list[tuple[str, Event]]:
     failures = [AttemptFailure("TimeoutError", "too slow", now)] * 3
     events: dict[str, Event] = {
         "{1}": ActivityEvent(
@@ -138,18 +128,4 @@ async def _record_steps(database: Database, lease: Lease, now: int) -> None:
             1, now, now, name="copy", retry_at=now, progress=encode({"rows": 40})
         ),
     }  # fmt: skip
-    for location, event in events.items():
-        await write_event(database, lease, pack_location(parse_location(location)), event)
-
-
-async def _dispatch(database: Database, keys: Keys, value: object, tags: Tags) -> Id:
-    request = Dispatch(id=Id.new(), name="fulfil", input=encode(value), tags=tags, ray_id=Id.new())
-    return (await dispatch(database, keys, request, SYSTEM_CLOCK.now())).id
-
-
-async def _lease(database: Database, keys: Keys, workflow_id: Id) -> Lease:
-    now = SYSTEM_CLOCK.now()
-    wakes = await due(database, keys, "fulfil", now + 1000, 100)
-    own = [wake for wake in wakes if wake.workflow_id == workflow_id]
-    [lease] = await take(database, keys, own, Id.new(), now)
-    return lease
+    return list(events.items())

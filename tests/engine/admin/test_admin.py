@@ -24,7 +24,7 @@ from perdure.errors import InvalidName, LimitExceeded, PayloadError
 from perdure.ids import Id, InvalidId
 
 if TYPE_CHECKING:
-    from tests.engine.admin.conftest import World
+    from tests.engine.admin.world import World
 
 PAID = WakeConditions(signals=("paid",))
 WORK = f"{subjects.work()}.fulfil"
