@@ -9,7 +9,9 @@ def test_ten_kills_lose_and_tear_nothing() -> None:
 
 
 def test_a_store_that_acknowledges_early_is_found_out() -> None:
-    assert "was acknowledged and is lost" in report_of("kv_crash", "--kills", "20", "--manner", "early")
+    assert "was acknowledged and is lost" in report_of(
+        "kv_crash", "--kills", "20", "--manner", "early"
+    )
 
 
 def test_a_store_that_tears_transactions_is_found_out() -> None:
