@@ -36,7 +36,7 @@ from perdure.pubsub import Stream
 if TYPE_CHECKING:
     from perdure.engine.services import Services
 
-__all__ = ["Client", "Envelope"]
+__all__ = ["Client", "Envelope", "MessageSubscription"]
 
 I = TypeVar("I")  # noqa: E741 - input
 O = TypeVar("O")  # noqa: E741 - output
@@ -79,7 +79,7 @@ class Client:
             require(Workflow, workflow)
             name, stored, prune = (
                 workflow.name,
-                workflow.input_codec.encode(input),
+                workflow.write_input(input),
                 workflow.stored_prune,
             )
         slot = None if services.worker is None else services.worker.reserve(name)
@@ -114,18 +114,20 @@ class Client:
             return None
         return Handle(services, found, None if isinstance(workflow, str) else workflow)
 
-    async def signal(self, target: Id | Handle[Any], body: Any, *, ray_id: Id | None = None) -> Id:
+    async def signal(
+        self, target: Id | str | Handle[Any], body: Any, *, ray_id: Id | None = None
+    ) -> Id:
         """Put a signal into a workflow's queue and return the signal's id."""
         signal, value = signal_and_body(body)
-        return await self.signal_stored(target, signal.name, signal.codec.encode(value), ray_id)
+        return await self.signal_stored(target, signal.name, signal.write(value), ray_id)
 
     async def signal_stored(
-        self, target: Id | Handle[Any], name: str, body: bytes, ray_id: Id | None = None
+        self, target: Id | str | Handle[Any], name: str, body: bytes, ray_id: Id | None = None
     ) -> Id:
         """Like `signal`, for a body that is already in its stored form."""
         services = self._services
         started = services.clock.monotonic()
-        workflow_id = target.id if isinstance(target, Handle) else target
+        workflow_id = _id_of(target)
         pending = PendingSignal(
             id=services.new_id(),
             name=name,
@@ -145,7 +147,7 @@ class Client:
     def message(self, body: Any, topic: str = "", *, ray_id: Id | None = None) -> None:
         """Publish a message now; at most once."""
         message, value = message_and_body(body)
-        self.publish(message.name, topic, message.codec.encode(value), ray_id)
+        self.publish(message.name, topic, message.write(value), ray_id)
 
     def publish(self, name: str, topic: str, body: bytes, ray_id: Id | None) -> None:
         """Publish a message in its stored form."""
@@ -209,3 +211,10 @@ class MessageSubscription(AsyncIterator[T]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _id_of(target: Id | str | Handle[Any]) -> Id:
+    """Return whose id it is. Raises `InvalidId` for a text that is none."""
+    if isinstance(target, Handle):
+        return target.id
+    return Id.parse(target) if isinstance(target, str) else target

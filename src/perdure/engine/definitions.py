@@ -109,6 +109,12 @@ class _Definition(Generic[I, O_co]):
         """How the output is stored."""
         return cast("Codec[O_co]", codec_for(self._hints[1]))
 
+    def write_input(self, value: I) -> bytes:
+        """Encode an input. Raises `PayloadError` also for one that could not be read back."""
+        stored = self.input_codec.encode(value)
+        self.read_input(stored)
+        return stored
+
     def read_input(self, stored: bytes) -> I:
         """Decode an input. Raises `PayloadError`, and says whose input it is."""
         try:
@@ -227,6 +233,12 @@ class _Named(Generic[T]):
     def codec(self) -> Codec[T]:
         """How the body is stored."""
         return cast("Codec[T]", codec_for(self.type))
+
+    def write(self, body: T) -> bytes:
+        """Encode a body. Raises `PayloadError` also for one that could not be read back."""
+        stored = self.codec.encode(body)
+        self.read(stored)
+        return stored
 
     def read(self, stored: bytes) -> T:
         """Decode a body. Raises `PayloadError`, and says what it is the body of."""

@@ -274,7 +274,7 @@ class Engine:
         """Return an open workflow of this name with at least these tags, if there is one."""
         return await self.services.client.find(workflow, tags)
 
-    async def signal(self, target: Id | Handle[Any], body: Any) -> Id:
+    async def signal(self, target: Id | str | Handle[Any], body: Any) -> Id:
         """Send a signal. Raises `WorkflowNotFound` and `WorkflowFinished`."""
         return await self.services.client.signal(target, body)
 

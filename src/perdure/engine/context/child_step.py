@@ -10,6 +10,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from perdure.codec import encode
 from perdure.engine import subjects
 from perdure.engine.context.branch import Branch
 from perdure.engine.context.step import Step
@@ -80,7 +81,7 @@ class _Dispatching(Step[O]):
         tags: TagMapping | None,
         unique: bool | str,
     ) -> None:
-        self.argument = workflow.input_codec.encode(argument)
+        self.argument = workflow.write_input(argument)
         super().__init__(branch, version, workflow.name)
         self.workflow = workflow
         self.tags = dict(tags or {})
@@ -244,7 +245,7 @@ def outcome_of(
     branch.pass_over(event)
     child = Id(event.child)
     if event.phase == Phase.COMPLETE:
-        return workflow.read_output(event.output or b"\xc0")
+        return workflow.read_output(event.output or encode(None))
     branch.run.failures.note(branch, key)
     match event.phase:
         case Phase.CANCELLED:

@@ -53,7 +53,7 @@ class OperationContext:
         """Return an open workflow of this name with these tags, if there is one."""
         return await self._client.find(workflow, tags)
 
-    async def signal(self, target: Id | Handle[Any], body: Any) -> None:
+    async def signal(self, target: Id | str | Handle[Any], body: Any) -> None:
         """Send a signal to a workflow; in an activity at least once."""
         await self._client.signal(target, body, ray_id=self.ray_id)
 

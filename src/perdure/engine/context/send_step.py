@@ -50,7 +50,7 @@ class SignalStep(Step[bool]):
         target_tags: Tags | None = None,
         missing_ok: bool = False,
     ) -> None:
-        self.body = signal.codec.encode(body)
+        self.body = signal.write(body)
         super().__init__(branch, version, signal.name)
         self.target = target
         self.target_name = target_name
@@ -151,7 +151,7 @@ class MessageStep(Step[None]):
     def __init__(
         self, branch: Branch, version: int, message: Message[Any], body: Any, topic: str
     ) -> None:
-        self.body = message.codec.encode(body)
+        self.body = message.write(body)
         super().__init__(branch, version, message.name)
         self.topic = topic
 
