@@ -9,9 +9,8 @@ Three different questions get three different answers, and mixing them up is a c
 * `call_later` and `sleep` follow the monotonic clock.
 
 `SystemClock` is real time on the running asyncio loop. `VirtualClock` never moves by itself: a test
-moves it, and timers fire in order of their due time. A clock that jumped ahead whenever all tasks
-are blocked would need control of the event loop; that is the job of `perdure.testing`, which builds
-it from `VirtualClock.next_timer_in`.
+moves it, and timers fire in order of their due time. A clock that jumps ahead whenever all tasks
+are blocked needs control of the event loop: `perdure.testing.simulation` has one.
 
 `wait` bounds waiting without ever cancelling what is waited for. It exists because
 `asyncio.wait_for` cancels its argument, and a cancelled commit is a commit with unknown outcome.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from contextlib import nullcontext, suppress
-from typing import Final
 
 import click
 from rich.live import Live
@@ -24,14 +23,10 @@ from perdure.engine.admin.requests import (
     ReadHistory,
     Stats,
 )
+from perdure.engine.database.inspect import STATES
 from perdure.engine.tags import TagValue
 
 __all__ = ["get", "history", "list_workflows", "signals", "stats"]
-
-STATES: Final = (
-    "open", "closed", "running", "sleeping", "silenced", "complete", "dead", "cancelled",
-    "terminated",
-)  # fmt: skip
 
 
 @click.command("list")

@@ -25,7 +25,7 @@ from perdure.engine.admin.requests import AdminTarget
 from perdure.engine.database.keys import Keys
 from perdure.kv import Database, open_database, open_readonly
 from perdure.kv.errors import StoreInUse
-from perdure.kv.owner import holder_of
+from perdure.kv.owner import holder_of, is_store
 from perdure.pubsub import MemoryPubSub
 
 __all__ = ["reach_store"]
@@ -48,7 +48,7 @@ def _check_folder(folder: Path) -> None:
     """A command must not make a store where there is none: the folder is most likely a mistake."""
     if not folder.is_dir():
         raise StoreUnreachable(str(folder), "there is no such folder; say where with --data PATH")
-    if not (folder / "owner").exists():
+    if not is_store(folder):
         raise StoreUnreachable(
             str(folder),
             "there is no store in that folder (an engine makes one when it starts); say where with"

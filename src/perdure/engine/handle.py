@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from perdure.clock import wait
-from perdure.codec import codec_for, decode
+from perdure.codec import codec_for, decode, encode
 from perdure.engine import subjects
 from perdure.engine.context.pulse import Pulse
 from perdure.engine.database.control import request_cancel, terminate
@@ -81,7 +81,7 @@ class Handle(Generic[O]):
         failure = found.failure
         match found.phase:
             case Phase.COMPLETE:
-                stored = found.output or b"\xc0"
+                stored = found.output or encode(None)
                 if self._workflow is None:
                     return cast("O", decode(stored))
                 return self._workflow.read_output(stored)

@@ -116,6 +116,7 @@ class Fleet:
 
     @property
     def node(self) -> Id:
+        """The id of this node."""
         return self.own.node
 
     @property

@@ -86,6 +86,7 @@ class WriteBuffer:
         self.writes[key] = value
 
     def add(self, key: bytes, delta: int) -> None:
+        """Add to the integer at one key; to a known value at once, otherwise at the commit."""
         if key in self.writes:
             self.writes[key] = added(self.writes[key], delta)
         elif self.clears is not None and self.clears.covers(key):
@@ -96,6 +97,7 @@ class WriteBuffer:
             self.adds[key] = self.adds.get(key, 0) + delta
 
     def clear_range(self, begin: bytes, end: bytes) -> None:
+        """Clear [begin, end), and drop what was written inside it."""
         for key in self._keys_in(begin, end):
             self.writes.pop(key, None)
             self.adds.pop(key, None)

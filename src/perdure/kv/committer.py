@@ -39,6 +39,8 @@ _Waiting = tuple[CommitRequest, "asyncio.Future[Outcome]"]
 
 
 class Committer:
+    """The queue in front of one driver. `submit` never waits."""
+
     __slots__ = ("_closed", "_driver", "_loop", "_queue", "_task")
 
     def __init__(self, driver: Driver) -> None:

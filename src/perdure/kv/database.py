@@ -71,6 +71,7 @@ class Database:
 
     @property
     def driver(self) -> Driver:
+        """What the store is made of; for tests and tools."""
         return self._driver
 
     def transaction(self, name: str = "") -> Transaction:

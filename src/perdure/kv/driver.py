@@ -96,9 +96,13 @@ class Snapshot(Protocol):
     """The state of the store at `version`; it stays readable for as long as it is referenced."""
 
     @property
-    def version(self) -> int: ...
+    def version(self) -> int:
+        """The version of the newest commit that is in it."""
+        ...
 
-    async def get(self, key: bytes) -> bytes | None: ...
+    async def get(self, key: bytes) -> bytes | None:
+        """The value of one key, or None."""
+        ...
 
     async def get_range(
         self, begin: bytes, end: bytes, limit: int, reverse: bool
@@ -123,7 +127,9 @@ class Driver(Protocol):
         """Resolve and apply in order, atomically and durably; one result per request."""
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Let go of the store; later calls raise `StoreClosed`. Harmless when already closed."""
+        ...
 
 
 def added(current: bytes | None, delta: int) -> bytes:

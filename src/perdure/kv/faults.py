@@ -22,6 +22,8 @@ class Crash(BaseException):
 
 
 class Kind(Enum):
+    """What a fault does to a commit; see the methods of `Faults`."""
+
     CONFLICT = auto()
     UNKNOWN_NOT_APPLIED = auto()
     UNKNOWN_APPLIED = auto()
@@ -44,15 +46,19 @@ class Gate:
         await self._reached.wait()
 
     def open(self) -> None:
+        """Let the commit go on, and all later ones."""
         self._opened.set()
 
     async def pass_through(self) -> None:
+        """For the driver: stand at the gate until it is open."""
         self._reached.set()
         await self._opened.wait()
 
 
 @dataclass
 class Fault:
+    """One order: what is to happen, to which commit, and how often still."""
+
     kind: Kind
     commit: int | None
     name: str | None
@@ -61,6 +67,7 @@ class Fault:
     gate: Gate = field(default_factory=Gate)
 
     def hits(self, number: int, request: CommitRequest) -> bool:
+        """Whether it is meant for this request, the driver's `number`-th."""
         if self.commit is not None and self.commit != number:
             return False
         return self.name is None or self.name == request.name

@@ -36,10 +36,12 @@ class Intervals:
         self.ends[first:last] = [end]
 
     def covers(self, key: bytes) -> bool:
+        """Whether the key is in the set."""
         position = bisect_right(self.ends, key)
         return position < len(self.begins) and self.begins[position] <= key
 
     def overlaps(self, begin: bytes, end: bytes) -> bool:
+        """Whether a part of [begin, end) is in the set."""
         position = bisect_right(self.ends, begin)
         return position < len(self.begins) and self.begins[position] < end
 

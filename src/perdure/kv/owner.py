@@ -15,7 +15,9 @@ from pathlib import Path
 
 from perdure.kv.errors import StoreInUse
 
-__all__ = ["Owner", "holder_of"]
+__all__ = ["Owner", "holder_of", "is_store"]
+
+_FILE = "owner"
 
 
 class Owner:
@@ -25,7 +27,7 @@ class Owner:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder / "owner", os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = os.open(folder / _FILE, os.O_RDWR | os.O_CREAT, 0o644)
         self._file = os.fdopen(descriptor, "r+", encoding="utf-8", errors="replace")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -38,9 +40,15 @@ class Owner:
         self._file.flush()
 
     def release(self) -> None:
+        """Give the folder up. Harmless when done before."""
         if not self._file.closed:
             self._file.truncate(0)
             self._file.close()
+
+
+def is_store(folder: Path) -> bool:
+    """Whether there is a store in `folder`: every store has had an owner."""
+    return (folder / _FILE).exists()
 
 
 def holder_of(folder: Path) -> str | None:
@@ -50,7 +58,7 @@ def holder_of(folder: Path) -> str | None:
     where a name was left behind: a store that is just being opened is not disturbed.
     """
     try:
-        file = (folder / "owner").open(encoding="utf-8", errors="replace")
+        file = (folder / _FILE).open(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return None
     with file:

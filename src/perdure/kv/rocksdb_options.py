@@ -12,6 +12,7 @@ _MEBIBYTE: Final = 1 << 20
 
 
 def options() -> Options:
+    """The options of the database, for its owner and its readers alike."""
     chosen = Options(raw_mode=True)
     chosen.create_if_missing(True)
     chosen.set_write_buffer_size(64 * _MEBIBYTE)

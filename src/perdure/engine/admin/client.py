@@ -18,6 +18,7 @@ __all__ = ["AdminClient", "OwnerUnreachable"]
 Answer = TypeVar("Answer")
 
 LINE_LIMIT: Final = 1 << 30
+"""Longest answer, in bytes: a long list or history, from a process that may be trusted."""
 
 
 class OwnerUnreachable(WorldError):

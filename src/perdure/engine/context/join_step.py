@@ -101,9 +101,8 @@ def inline(branch: Branch, version: int, workflow: Workflow[Any, T], argument: A
     stored = workflow.input_codec.encode(argument)
 
     async def body(ctx: WorkflowContext) -> T:
-        result = await workflow.call(ctx, workflow.input_codec.decode(stored))
-        output: T = workflow.output_codec.decode(workflow.output_codec.encode(result))
-        return output
+        result = await workflow.call(ctx, workflow.read_input(stored))
+        return workflow.read_output(workflow.output_codec.encode(result))
 
     return ClosureStep(branch, version, body)
 
