@@ -388,6 +388,14 @@ async def test_messages_reach_those_who_listen_to_their_topic_now(lab: Lab) -> N
         await (await engine.dispatch(speaker)).result()
         assert await anext(plain) == News("all")
         assert [await anext(sport), await anext(sport)] == [News("sport"), News("sport again")]
+    engine.message(News("from outside"))
+    sent = {
+        sender: engine.metrics.registry.get_sample_value(
+            "perdure_message_published_total", {"workflow_name": sender, "message_name": "news"}
+        )
+        for sender in ("speaker", "")
+    }
+    assert sent == {"speaker": 3, "": 1}
 
 
 @pytest.mark.parametrize("lab", [False], ids=["bus"], indirect=True)

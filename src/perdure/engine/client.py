@@ -149,8 +149,10 @@ class Client:
         message, value = message_and_body(body)
         self.publish(message.name, topic, message.write(value), ray_id)
 
-    def publish(self, name: str, topic: str, body: bytes, ray_id: Id | None) -> None:
-        """Publish a message in its stored form."""
+    def publish(
+        self, name: str, topic: str, body: bytes, ray_id: Id | None, *, workflow: str = ""
+    ) -> None:
+        """Publish a message in its stored form; `workflow` is the name of the one that sent it."""
         services = self._services
         envelope = Envelope(
             bytes(services.new_id()),
@@ -160,7 +162,7 @@ class Client:
             body,
         )
         services.pubsub.publish(subjects.message(name, topic), msgspec.msgpack.encode(envelope))
-        services.metrics.message_sent(name)
+        services.metrics.message_sent(name, workflow)
 
     def subscribe(self, kind: type[T] | Message[T], topic: str = "") -> MessageSubscription[T]:
         """Listen to messages of one type and topic from now on."""

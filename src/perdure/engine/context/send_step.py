@@ -166,4 +166,6 @@ class MessageStep(Step[None]):
         event = MessageSendEvent(self.version, now, now, self.name or "", self.topic, kept)
         await run.write(branch.key(match.coordinate), event)
         branch.pass_over(event)
-        run.services.client.publish(event.name, self.topic, self.body, run.record.ray_id)
+        run.services.client.publish(
+            event.name, self.topic, self.body, run.record.ray_id, workflow=run.lease.name
+        )
