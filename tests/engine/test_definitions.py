@@ -12,15 +12,17 @@ from perdure import (
     Activity,
     ActivityContext,
     Message,
+    OperationContext,
     Signal,
     Workflow,
     WorkflowContext,
     activity,
     message,
+    operation,
     signal,
     workflow,
 )
-from perdure.engine.definitions import message_and_body, signal_and_body, signal_of
+from perdure.engine.definitions import message_and_body, message_of, signal_and_body, signal_of
 from perdure.engine.errors import DuplicateName, InvalidDefinition, UnknownWorkflow
 from perdure.engine.registry import Registry
 from perdure.errors import InvalidName
@@ -125,6 +127,20 @@ def test_signal_types_know_their_name() -> None:
     assert signal_of(Other).name == "paid_again"
     kind, body = signal_and_body(OrderPaid(3))
     assert (kind.name, body) == ("order_paid", OrderPaid(3))
+
+
+def test_messages_and_operations_take_a_name_too() -> None:
+    @message(name="progress")
+    @dataclass
+    class Percent:
+        value: int
+
+    @operation(name="quote", timeout=None)
+    async def ask_for_price(ctx: OperationContext) -> int:
+        return 1
+
+    assert message_of(Percent).name == "progress"
+    assert (ask_for_price.name, ask_for_price.timeout) == ("quote", None)
 
 
 def test_signals_over_builtins_wrap_their_bodies() -> None:

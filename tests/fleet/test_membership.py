@@ -12,7 +12,7 @@ from perdure.clock import Clock, VirtualClock
 from perdure.fleet import Fleet, InvalidSetting
 from perdure.ids import Id
 from perdure.kv import Database, Subspace, Transaction
-from perdure.kv.errors import CorruptValue, StoreClosed
+from perdure.kv.errors import CorruptValue
 
 NAMES = frozenset({"order", "invoice"})
 
@@ -58,24 +58,31 @@ async def test_silent_node_is_active_for_two_pings(make: Any, clock: VirtualCloc
     await one.join()
     await two.join()
     clock.advance(20_000)
-    assert await one.refresh() == (one.own, two.own)
+    await one.ping()
+    assert one.members == (one.own, two.own)
     clock.advance(1)
     await one.ping()
     assert one.members == (one.own,)
 
 
-async def test_view_composes_with_a_transaction_and_never_conflicts_with_pings(
-    make: Any, db: Database, clock: VirtualClock
-) -> None:
-    one, two = make(0), make(1)
-    await one.join()
-    await two.join()
-    tx = db.transaction("pull")
-    await one.refresh(tx)
+class Attempts:
+    """Observes how often transactions had to be tried."""
+
+    def __init__(self) -> None:
+        self.counts: list[int] = []
+
+    def transaction(self, name: str, seconds: float, attempts: int, outcome: str) -> None:
+        self.counts.append(attempts)
+
+
+async def test_pings_never_conflict(make: Any, db: Database, clock: VirtualClock) -> None:
+    nodes = [make(number) for number in range(5)]
+    for node in nodes:
+        await node.join()
     clock.advance(1)
-    await two.ping()
-    tx.set(b"other", b"")
-    assert await tx.commit() > 0
+    db.observer = attempts = Attempts()
+    await asyncio.gather(*(node.ping() for node in nodes))
+    assert attempts.counts == [1] * 5
 
 
 async def test_pings_leave_exactly_one_active_row(
@@ -258,22 +265,6 @@ async def test_own_clock_jumping_back_leaves_one_active_row(
     assert len(await rows(db, space)) == 3
 
 
-async def test_last_ping_age_counts_from_the_start_of_the_last_success(
-    make: Any, clock: VirtualClock, db: Database
-) -> None:
-    one = make(0)
-    assert one.last_ping_age() == math.inf
-    await one.join()
-    clock.advance(12_000)
-    assert one.last_ping_age() == 12
-    clock.jump(50_000)
-    assert one.last_ping_age() == 12
-    await db.close()
-    with pytest.raises(StoreClosed):
-        await one.ping()
-    assert one.last_ping_age() == 12
-
-
 async def test_version_pin_reaches_every_node(make: Any) -> None:
     one, two = make(0), make(1)
     await one.join()
@@ -281,7 +272,7 @@ async def test_version_pin_reaches_every_node(make: Any) -> None:
     seen = [two.version_pin]
     for pin in (3, None):
         await one.pin_version(pin)
-        await two.refresh()
+        await two.ping()
         seen += [one.version_pin, two.version_pin]
     assert seen == [None, 3, 3, None, None]
 

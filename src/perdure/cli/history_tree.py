@@ -110,8 +110,13 @@ def _signals(details: dict[str, Any], _now: int) -> list[Text]:
 
 
 def _signal_send(details: dict[str, Any], _now: int) -> list[Text]:
-    target = Text("nobody: no such workflow" if details.get("missing") else details["target"])
-    return [Text("to ") + target, shown(details.get("body"))]
+    return [Text(f"to {_signal_target(details)}"), shown(details.get("body"))]
+
+
+def _signal_target(details: dict[str, Any]) -> str:
+    if details.get("closed_as"):
+        return f"{details['target']}, which was {details['closed_as']} already"
+    return "nobody: no such workflow" if details.get("missing") else str(details["target"])
 
 
 def _message(details: dict[str, Any], _now: int) -> list[Text]:

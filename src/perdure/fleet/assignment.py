@@ -6,7 +6,7 @@ in the same millisecond (a batch, a cron job) to one node. The hash is BLAKE2, b
 `hash` differs between processes.
 
 Hashing decides only who comes first. An item that its owner leaves lying is open to the next node
-after `understudy_after` and to everybody after `anyone_after`, so a dead owner, a shedding one or a
+after `UNDERSTUDY_AFTER` and to everybody after `ANYONE_AFTER`, so a dead owner, a shedding one or a
 disagreement about the members costs seconds, never the item. Two nodes that both take an item race
 for its lease in the store, where exactly one wins.
 
@@ -43,19 +43,11 @@ class Assignment:
     """The rule of one node for one view of the fleet. Build a new one when the members change."""
 
     def __init__(
-        self,
-        members: Sequence[Member],
-        own: Member,
-        *,
-        version_pin: int | None = None,
-        understudy_after: float = UNDERSTUDY_AFTER,
-        anyone_after: float = ANYONE_AFTER,
+        self, members: Sequence[Member], own: Member, *, version_pin: int | None = None
     ) -> None:
         self._members = members
         self._own = own
         self._version_pin = version_pin
-        self._understudy_after = understudy_after * 1000
-        self._anyone_after = anyone_after * 1000
         self._places: dict[str, _Place] = {}
 
     def takes(self, name: str, entity: bytes, due_at: int, now: int) -> bool:
@@ -69,13 +61,13 @@ class Assignment:
             place = self._places[name] = self._find_place(name)
         if not place.eligible:
             return False
-        waited = now - due_at
-        if place.is_alone or waited >= self._anyone_after:
+        waited = (now - due_at) / 1000
+        if place.is_alone or waited >= ANYONE_AFTER:
             return True
         if place.index is None:
             return False
         behind = (place.index - stable_hash(entity, due_at)) % place.nodes
-        return behind == 0 or (behind == 1 and waited >= self._understudy_after)
+        return behind == 0 or (behind == 1 and waited >= UNDERSTUDY_AFTER)
 
     def _find_place(self, name: str) -> _Place:
         serving = sorted(

@@ -112,7 +112,6 @@ class Fleet:
         self._version_pin: int | None = None
         self._takes_work = True
         self._left = False
-        self._last_ping = -math.inf
 
     @property
     def node(self) -> Id:
@@ -121,20 +120,13 @@ class Fleet:
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """The active members at the last ping or refresh, sorted by id. A hint, never the truth."""
+        """The active members at the last ping, sorted by id. A hint, never the truth."""
         return self._members
 
     @property
     def version_pin(self) -> int | None:
-        """The pinned version at the last ping or refresh; see `pin_version`."""
+        """The pinned version at the last ping; see `pin_version`."""
         return self._version_pin
-
-    def last_ping_age(self) -> float:
-        """Return the seconds since the last successful ping began; infinite before the first.
-
-        A ping that is older than `lost_after` means that others may have given this node up.
-        """
-        return self._clock.monotonic() - self._last_ping
 
     async def join(self) -> None:
         """Appear among the members and start taking work."""
@@ -144,9 +136,7 @@ class Fleet:
 
     async def ping(self) -> None:
         """Say that this node is alive and refresh the view of the others; nothing after `leave`."""
-        began = self._clock.monotonic()
         await self._db.run(self._ping, name="fleet_ping", idempotent=True)
-        self._last_ping = began
 
     async def retire(self) -> None:
         """Stay alive but attract no more work: for a node that finishes what it has."""
@@ -162,14 +152,6 @@ class Fleet:
 
         await self._db.run(body, name="fleet_leave", idempotent=True)
         self._members = tuple(member for member in self._members if member.node != self.node)
-
-    async def refresh(self, tx: Transaction | None = None) -> tuple[Member, ...]:
-        """Read who is active, with snapshot reads so that pings never conflict with it."""
-        if tx is None:
-            await self._db.run(self._view, name="fleet_refresh", idempotent=True)
-        else:
-            await self._view(tx)
-        return self._members
 
     async def lost(self, known: Iterable[Id] = ()) -> list[Id]:
         """Return the other nodes that stopped pinging, sorted.
@@ -266,6 +248,7 @@ class Fleet:
             tx.clear(self._active.pack((ping.at, node)))
 
     async def _view(self, tx: Transaction) -> None:
+        """Read who is active, with snapshot reads so that pings never conflict with each other."""
         # Times far in the future come from a wrong clock; they count as little as times long past.
         now = self._clock.now()
         window = round(2 * self.ping_interval * 1000)

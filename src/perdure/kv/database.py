@@ -142,9 +142,7 @@ def transactional(function: Body[P, T], /) -> Operation[P, T]: ...
 
 
 @overload
-def transactional(
-    *, idempotent: bool = False, attempts: int = ATTEMPTS
-) -> Callable[[Body[P, T]], Operation[P, T]]: ...
+def transactional(*, idempotent: bool) -> Callable[[Body[P, T]], Operation[P, T]]: ...
 
 
 def transactional(
@@ -152,19 +150,19 @@ def transactional(
     /,
     *,
     idempotent: bool = False,
-    attempts: int = ATTEMPTS,
 ) -> Operation[P, T] | Callable[[Body[P, T]], Operation[P, T]]:
     """Make an async function of a transaction callable with a database too.
 
     With a `Database` first, it runs in a transaction of its own, named after the function and
-    retried as `Database.run` does. With a `Transaction` first, it becomes a part of that one.
+    retried as `Database.run` does (`idempotent` as there). With a `Transaction` first, it becomes a
+    part of that one.
     """
     if function is None:
-        return functools.partial(_operation, idempotent=idempotent, attempts=attempts)
-    return _operation(function, idempotent=idempotent, attempts=attempts)
+        return functools.partial(_operation, idempotent=idempotent)
+    return _operation(function, idempotent=idempotent)
 
 
-def _operation(function: Body[P, T], *, idempotent: bool, attempts: int) -> Operation[P, T]:
+def _operation(function: Body[P, T], *, idempotent: bool) -> Operation[P, T]:
     name = function.__name__
 
     @functools.wraps(function)
@@ -177,6 +175,6 @@ def _operation(function: Body[P, T], *, idempotent: bool, attempts: int) -> Oper
         def body(transaction: Transaction) -> Coroutine[Any, Any, T]:
             return function(transaction, *args, **kwargs)
 
-        return target.run(body, name=name, idempotent=idempotent, attempts=attempts)
+        return target.run(body, name=name, idempotent=idempotent)
 
     return operation

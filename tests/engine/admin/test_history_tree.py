@@ -150,6 +150,14 @@ DETAILS: list[tuple[Event, str, str | None, dict[str, object]]] = [
         {"signal_id": str(ID), "missing": True},
     ),
     (
+        SignalSendEvent(
+            1, 1, 1, name="paid", target=ID_BYTES, signal_id=ID_BYTES, missing=True,
+            closed_as="complete",
+        ),
+        "signal send", "paid",
+        {"target": str(ID), "signal_id": str(ID), "missing": True, "closed_as": "complete"},
+    ),
+    (
         MessageSendEvent(1, 1, 1, name="news", topic="all", body=encode(1)),
         "message send", "news",
         {"topic": "all", "body": 1},

@@ -157,6 +157,7 @@ def _all_details(event: Event) -> dict[str, Any]:  # noqa: PLR0912 - one per kin
                 "body": plain_value(event.body),
                 "body_digest": _hex(event.body_digest),
                 "missing": event.missing or None,
+                "closed_as": event.closed_as or None,
             }
         case MessageSendEvent():
             return {"topic": event.topic, "body": plain_value(event.body)}

@@ -35,6 +35,5 @@ def failure_view(failure: Failure) -> FailureView:
         message=failure.message,
         code=failure.code or None,
         stack=failure.stack or None,
-        details=plain_value(failure.details),
         cause=None if failure.cause is None else failure_view(failure.cause),
     )

@@ -39,7 +39,6 @@ class FailureView(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     code: str | None = None
     stack: str | None = None
-    details: Any = None
     cause: FailureView | None = None
 
 

@@ -31,8 +31,6 @@ class Failure(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Formatted traceback of this exception alone; the causes carry theirs."""
     code: str = ""
     """Stable code, if the exception is one of perdure's errors."""
-    details: bytes | None = None
-    """Encoded payload that the raiser attached."""
     cause: Failure | None = None
     undo: list[bytes] = []
     """Of a dead workflow: packed locations of the events that reviving it removes."""
@@ -43,13 +41,13 @@ class Failure(msgspec.Struct, array_like=True, frozen=True, gc=False):
         return f"{self.type}: {self.message}" if self.message else self.type
 
     @classmethod
-    def from_exception(cls, error: BaseException, *, details: bytes | None = None) -> Failure:
+    def from_exception(cls, error: BaseException) -> Failure:
         """The failure that `error` stands for.
 
         An error that carries the failure of something else (a child, an activity) in its
         `failure` field has that as its cause.
         """
-        return _from_exception(error, details, CAUSES_KEPT)
+        return _from_exception(error, CAUSES_KEPT)
 
 
 class AttemptFailure(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -67,13 +65,12 @@ class AttemptFailure(msgspec.Struct, array_like=True, frozen=True, gc=False):
         return cls(_type_name(error), _shorten(_message(error), ATTEMPT_MESSAGE_KEPT), at)
 
 
-def _from_exception(error: BaseException, details: bytes | None, levels: int) -> Failure:
+def _from_exception(error: BaseException, levels: int) -> Failure:
     return Failure(
         type=_type_name(error),
         message=_shorten(_message(error), TEXT_KEPT),
         stack=_shorten(_stack(error), TEXT_KEPT),
         code=error.code if isinstance(error, PerdureError) else "",
-        details=details,
         cause=_cause(error, levels - 1),
     )
 
@@ -87,7 +84,7 @@ def _cause(error: BaseException, levels: int) -> Failure | None:
         cause = error.__context__
     if cause is None or levels <= 0:
         return None
-    return _from_exception(cause, None, levels)
+    return _from_exception(cause, levels)
 
 
 def _cut(failure: Failure, levels: int) -> Failure | None:
