@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from perdure.engine.context.branch import Branch
 from perdure.engine.context.step import Step
+from perdure.engine.database.records import WakeConditions
 from perdure.engine.history.cursor import Match, Replay
 from perdure.engine.history.events import EventKind, SleepEvent
+from perdure.engine.suspension import Suspend
 
 __all__ = ["SleepStep"]
 
@@ -36,6 +38,9 @@ class SleepStep(Step[None]):
                 # It is over, whatever the wall clock says now: the code took further steps.
                 self._end(event)
                 return
+            if self.frozen:
+                # It was not over when the branch was left behind, and so it is in every replay.
+                raise Suspend(WakeConditions(), "abandoned member of a join")
         else:
             now = run.now()
             deadline = self.deadline
