@@ -534,17 +534,17 @@ async def test_values_that_cannot_be_stored(stage: Stage, engine: Engine, value:
 
 
 async def test_input_of_another_type(stage: Stage, engine: Engine) -> None:
-    given: Any = 5
-    handle = await engine.dispatch(echo, given)
+    # By name alone nobody knows the type before the workflow runs.
+    handle = await engine.dispatch(echo.name, 5)
     with pytest.raises(WorkflowFailed) as caught:
         await stage.until(handle.result(), within=60)
     assert caught.value.failure.code == "caller.payload"
 
 
 async def test_a_signal_of_another_type(stage: Stage, engine: Engine) -> None:
-    given: Any = 5
+    # Sent by a program that has another idea of what the signal carries.
     handle = await engine.dispatch(waits)
-    await handle.signal(text(given))
+    await handle.signal(Signal(text.name, int)(5))
     with pytest.raises(WorkflowFailed) as caught:
         await stage.until(handle.result(), within=60)
     assert caught.value.failure.code == "caller.payload"
