@@ -19,7 +19,7 @@ from perdure.cli import main
 from perdure.clock import SYSTEM_CLOCK, VirtualClock
 from perdure.codec import encode
 from perdure.engine.database import finish
-from perdure.engine.database.records import WakeConditions
+from perdure.engine.database.rows import WakeConditions
 from perdure.engine.history.events import (
     ActivityEvent,
     AttemptFailure,

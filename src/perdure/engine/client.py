@@ -15,7 +15,7 @@ from perdure.engine import subjects
 from perdure.engine.context.outside import OperationContext
 from perdure.engine.database.dispatch import Dispatch, dispatch
 from perdure.engine.database.find import find
-from perdure.engine.database.records import PendingSignal, Prune
+from perdure.engine.database.rows import PendingSignal, Prune
 from perdure.engine.database.signals import publish
 from perdure.engine.definitions import (
     Message,

@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 
 from perdure.codec import Codec, codec_for
-from perdure.engine.database import records
+from perdure.engine.database import rows
 from perdure.engine.errors import InvalidDefinition
 from perdure.engine.retry import DEFAULT_RETRY, RetryPolicy
 from perdure.errors import InvalidName, PayloadError
@@ -54,9 +54,9 @@ D = TypeVar("D", bound="_Definition[Any, Any]")
 
 Prune = Literal["all", "history", "none"]
 _STORED_PRUNE = {
-    "all": records.Prune.ALL,
-    "history": records.Prune.HISTORY,
-    "none": records.Prune.NONE,
+    "all": rows.Prune.ALL,
+    "history": rows.Prune.HISTORY,
+    "none": rows.Prune.NONE,
 }
 
 _NAME = re.compile(r"[a-z0-9_]{1,100}\Z")

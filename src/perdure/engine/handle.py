@@ -11,8 +11,8 @@ from perdure.engine import subjects
 from perdure.engine.context.pulse import Pulse
 from perdure.engine.database.control import request_cancel, terminate
 from perdure.engine.database.inspect import Description, describe
-from perdure.engine.database.records import Phase
 from perdure.engine.database.results import Outcome, outcome
+from perdure.engine.database.rows import Phase
 from perdure.engine.errors import (
     ResultTimeout,
     WorkflowCancelled,

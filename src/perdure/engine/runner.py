@@ -26,7 +26,7 @@ from perdure.engine.database.finish import (
 )
 from perdure.engine.database.lease import Lease
 from perdure.engine.database.load import Loaded, load
-from perdure.engine.database.records import WakeConditions, WorkflowRecord
+from perdure.engine.database.rows import WakeConditions, WorkflowRecord
 from perdure.engine.errors import (
     Cancelled,
     CorruptHistory,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from perdure.engine.database.records import WakeConditions
+from perdure.engine.database.rows import WakeConditions
 
 __all__ = ["RunAborted", "Suspend", "is_from_outside"]
 

@@ -19,7 +19,7 @@ from perdure.engine.database.finish import set_aside
 from perdure.engine.database.keys import WakeKind
 from perdure.engine.database.lease import Lease, Wake, due, take, upcoming
 from perdure.engine.database.load import read_cancel
-from perdure.engine.database.records import WorkflowRecord
+from perdure.engine.database.rows import WorkflowRecord
 from perdure.engine.errors import CorruptRecord, LeaseLost
 from perdure.engine.housekeeping import Housekeeping
 from perdure.engine.runner import Runner

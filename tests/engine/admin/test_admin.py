@@ -11,7 +11,7 @@ from perdure import Engine, Signal, WorkflowContext, signal, workflow
 from perdure.codec import encode
 from perdure.engine import subjects
 from perdure.engine.admin.requests import AnyRequest, GetWorkflow, ListWorkflows
-from perdure.engine.database.records import Prune, WakeConditions
+from perdure.engine.database.rows import Prune, WakeConditions
 from perdure.engine.errors import (
     UniqueKeyTaken,
     UnknownWorkflow,

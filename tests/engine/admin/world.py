@@ -11,7 +11,7 @@ from perdure.engine.database import finish
 from perdure.engine.database.dispatch import Dispatch, dispatch
 from perdure.engine.database.keys import Keys
 from perdure.engine.database.lease import Lease, due, take
-from perdure.engine.database.records import Prune, WakeConditions
+from perdure.engine.database.rows import Prune, WakeConditions
 from perdure.engine.database.steps import write_event
 from perdure.engine.history.events import Event
 from perdure.engine.history.failure import Failure

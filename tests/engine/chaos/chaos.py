@@ -33,7 +33,7 @@ from perdure import (
     WorldError,
 )
 from perdure.codec import decode as decode_value
-from perdure.engine.database.records import Phase
+from perdure.engine.database.rows import Phase
 from perdure.engine.errors import EngineNotRunning, UniqueKeyTaken, WorkflowBusy
 from perdure.engine.history.events import ActivityEvent, decode_event
 from perdure.kv.chunks import read_value

@@ -12,7 +12,7 @@ from tests.engine.database.test_model import Recount
 from perdure import Id
 from perdure.engine.database.gauges import Gauges, gauges
 from perdure.engine.database.keys import Keys
-from perdure.engine.database.records import Status, decode
+from perdure.engine.database.rows import Status, decode
 from perdure.engine.history.events import ActivityEvent, decode_event
 from perdure.kv.driver import CommitRequest, CommitResult, Refusal
 from perdure.testing.simulation import Process, SimulatedStore

@@ -33,7 +33,7 @@ from perdure.engine.database import (
 )
 from perdure.engine.database.keys import SILENCED_INDEX, WakeKind
 from perdure.engine.database.lease import Lease
-from perdure.engine.database.records import Phase, Prune, Status, WakeConditions, decode
+from perdure.engine.database.rows import Phase, Prune, Status, WakeConditions, decode
 from perdure.engine.errors import (
     LeaseLost,
     UniqueKeyTaken,

@@ -22,8 +22,8 @@ from perdure.engine.database import (
 from perdure.engine.database.dispatch import Dispatch
 from perdure.engine.database.keys import SILENCED_INDEX, WakeKind
 from perdure.engine.database.lease import Lease
-from perdure.engine.database.records import PendingSignal, Phase, Prune, WakeConditions
 from perdure.engine.database.results import Outcome, outcome
+from perdure.engine.database.rows import PendingSignal, Phase, Prune, WakeConditions
 from perdure.engine.errors import (
     CorruptRecord,
     EventMissing,

@@ -17,7 +17,7 @@ from perdure.engine.database import (
 )
 from perdure.engine.database.dispatch import Dispatch, Dispatched
 from perdure.engine.database.lease import Lease
-from perdure.engine.database.records import Phase, WakeConditions
+from perdure.engine.database.rows import Phase, WakeConditions
 from perdure.engine.errors import (
     LeaseLost,
     UniqueKeyTaken,

@@ -8,7 +8,7 @@ import pytest
 from tests.engine.database.world import BRANCH, World, at
 
 from perdure.engine.database import finish, inspect, steps
-from perdure.engine.database.records import Phase
+from perdure.engine.database.rows import Phase
 from perdure.kv import Database
 from perdure.kv.errors import CommitUnknown
 from perdure.kv.faults import Faults

@@ -17,7 +17,7 @@ from perdure.engine.database import (
 )
 from perdure.engine.database.keys import Keys
 from perdure.engine.database.lease import Lease
-from perdure.engine.database.records import (
+from perdure.engine.database.rows import (
     PendingSignal,
     Phase,
     Prune,

@@ -40,7 +40,7 @@ from perdure.engine.database.gauges import gauges
 from perdure.engine.database.inspect import ListFilter
 from perdure.engine.database.keys import Keys
 from perdure.engine.database.prune import prune
-from perdure.engine.database.records import PendingSignal, Prune
+from perdure.engine.database.rows import PendingSignal, Prune
 from perdure.engine.database.signals import publish
 from perdure.engine.definitions import check_name
 from perdure.engine.errors import WorkflowBusy

@@ -14,7 +14,7 @@ import msgspec
 
 from perdure.engine.admin.values import failure_view, plain_value
 from perdure.engine.admin.views import HistoryNode, ProgressView
-from perdure.engine.database.records import Phase
+from perdure.engine.database.rows import Phase
 from perdure.engine.errors import CorruptHistory
 from perdure.engine.history.events import (
     ActivityEvent,

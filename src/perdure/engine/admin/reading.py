@@ -25,7 +25,7 @@ from perdure.engine.database.inspect import (
     values,
 )
 from perdure.engine.database.keys import Keys
-from perdure.engine.database.records import Status
+from perdure.engine.database.rows import Status
 from perdure.engine.database.signals import pending
 from perdure.engine.errors import WorkflowNotFound
 from perdure.ids import Id

@@ -11,7 +11,7 @@ import hashlib
 import random
 from typing import TYPE_CHECKING, Any
 
-from perdure.engine.database.records import WakeConditions
+from perdure.engine.database.rows import WakeConditions
 from perdure.engine.errors import (
     Cancelled,
     ConcurrentStep,

@@ -15,8 +15,8 @@ from perdure.engine import subjects
 from perdure.engine.context.branch import Branch
 from perdure.engine.context.step import Step
 from perdure.engine.database.dispatch import Dispatch, dispatch_child
-from perdure.engine.database.records import Phase, WakeConditions
 from perdure.engine.database.results import Outcome
+from perdure.engine.database.rows import Phase, WakeConditions
 from perdure.engine.database.steps import child_result
 from perdure.engine.definitions import Workflow
 from perdure.engine.errors import ChildCancelled, ChildFailed, ChildTerminated

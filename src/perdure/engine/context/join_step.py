@@ -24,7 +24,7 @@ import msgspec
 from perdure.engine.context.branch import Branch
 from perdure.engine.context.sleep_step import SleepStep
 from perdure.engine.context.step import Step
-from perdure.engine.database.records import WakeConditions
+from perdure.engine.database.rows import WakeConditions
 from perdure.engine.definitions import Workflow
 from perdure.engine.errors import ConcurrentStep, HistoryDiverged
 from perdure.engine.history.cursor import Insertion, Match, Replay

@@ -16,7 +16,7 @@ from typing import Any
 from perdure.engine import subjects
 from perdure.engine.context.branch import Branch
 from perdure.engine.context.step import Step
-from perdure.engine.database.records import PendingSignal, WakeConditions
+from perdure.engine.database.rows import PendingSignal, WakeConditions
 from perdure.engine.database.signals import take_signals
 from perdure.engine.definitions import Signal
 from perdure.engine.errors import HistoryDiverged

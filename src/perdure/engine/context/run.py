@@ -16,7 +16,7 @@ from perdure.clock import wait
 from perdure.engine.context.last_failures import LastFailures
 from perdure.engine.context.pulse import Pulse
 from perdure.engine.database.lease import Lease
-from perdure.engine.database.records import CancelRequest, WakeConditions, WorkflowRecord
+from perdure.engine.database.rows import CancelRequest, WakeConditions, WorkflowRecord
 from perdure.engine.database.steps import write_event
 from perdure.engine.errors import CorruptHistory
 from perdure.engine.history.events import Event

@@ -10,7 +10,7 @@ from perdure.engine import subjects
 from perdure.engine.context.branch import Branch
 from perdure.engine.context.step import Step
 from perdure.engine.database.find import find
-from perdure.engine.database.records import PendingSignal
+from perdure.engine.database.rows import PendingSignal
 from perdure.engine.database.signals import publish_from
 from perdure.engine.definitions import Message, Signal
 from perdure.engine.errors import WorkflowFinished, WorkflowNotFound

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perdure.engine.context.branch import Branch
 from perdure.engine.context.step import Step
-from perdure.engine.database.records import WakeConditions
+from perdure.engine.database.rows import WakeConditions
 from perdure.engine.history.cursor import Match, Replay
 from perdure.engine.history.events import EventKind, SleepEvent
 from perdure.engine.suspension import Suspend

@@ -14,7 +14,7 @@ from collections.abc import Generator
 from typing import Any, ClassVar, Generic, TypeVar
 
 from perdure.engine.context.branch import Branch
-from perdure.engine.database.records import WakeConditions
+from perdure.engine.database.rows import WakeConditions
 from perdure.engine.history.cursor import Match
 from perdure.engine.history.events import EventKind
 from perdure.engine.suspension import Suspend

@@ -16,8 +16,8 @@ from perdure.engine.database.finish import close
 from perdure.engine.database.keys import SILENCED_INDEX, Keys, WakeKind
 from perdure.engine.database.prune import remove
 from perdure.engine.database.record import read_record
-from perdure.engine.database.records import CancelRequest, Phase, Status, encode
 from perdure.engine.database.results import read_failure
+from perdure.engine.database.rows import CancelRequest, Phase, Status, encode
 from perdure.engine.database.status import clear_wake_rows, existing_status, wake_now, write_status
 from perdure.engine.database.tags import index_tags
 from perdure.engine.errors import UniqueKeyTaken, WorkflowBusy, WorkflowFinished, WorkflowNotFound

@@ -18,7 +18,7 @@ from perdure.engine.database.find import find
 from perdure.engine.database.keys import Keys, WakeKind
 from perdure.engine.database.lease import Lease, fence, take_new
 from perdure.engine.database.record import add_record
-from perdure.engine.database.records import Phase, Prune, Status, WorkflowRecord, encode
+from perdure.engine.database.rows import Phase, Prune, Status, WorkflowRecord, encode
 from perdure.engine.database.status import read_status
 from perdure.engine.database.steps import put_event
 from perdure.engine.database.tags import index_tags

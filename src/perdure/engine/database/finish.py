@@ -19,8 +19,8 @@ from perdure.engine.database.keys import SILENCED_INDEX, Keys, WakeKind
 from perdure.engine.database.lease import Lease, Wake, fence
 from perdure.engine.database.queues import drop_pending
 from perdure.engine.database.record import read_record
-from perdure.engine.database.records import Phase, Prune, Status, WakeConditions
 from perdure.engine.database.results import write_failure
+from perdure.engine.database.rows import Phase, Prune, Status, WakeConditions
 from perdure.engine.database.status import (
     clear_wakes,
     read_status,

@@ -14,7 +14,7 @@ from functools import lru_cache
 import msgspec
 
 from perdure.engine.database.keys import Keys
-from perdure.engine.database.records import Phase
+from perdure.engine.database.rows import Phase
 from perdure.kv import Transaction, transactional
 from perdure.kv.tuple import unpack
 

@@ -19,14 +19,14 @@ from perdure.engine.database.find import first_tagged, tag_lists
 from perdure.engine.database.gauges import gauges
 from perdure.engine.database.keys import SILENCED_INDEX, Keys, packed_integer
 from perdure.engine.database.record import read_record
-from perdure.engine.database.records import (
+from perdure.engine.database.results import read_failure
+from perdure.engine.database.rows import (
     CancelRequest,
     Phase,
     Status,
     WorkflowRecord,
     decode,
 )
-from perdure.engine.database.results import read_failure
 from perdure.engine.database.status import existing_status, read_status
 from perdure.engine.errors import CorruptRecord
 from perdure.engine.history.failure import Failure

@@ -21,7 +21,7 @@ import msgspec
 from perdure.engine.database import gauges
 from perdure.engine.database.keys import Keys, WakeKind, packed_integer
 from perdure.engine.database.record import read_record
-from perdure.engine.database.records import Phase, Status, encode
+from perdure.engine.database.rows import Phase, Status, encode
 from perdure.engine.database.status import clear_wakes, read_status, sleep_and_wake
 from perdure.engine.errors import CorruptRecord, LeaseLost
 from perdure.ids import Id

@@ -15,7 +15,7 @@ import msgspec
 
 from perdure.engine.database.keys import Keys
 from perdure.engine.database.lease import Lease
-from perdure.engine.database.records import CancelRequest, WorkflowRecord, decode
+from perdure.engine.database.rows import CancelRequest, WorkflowRecord, decode
 from perdure.engine.errors import CorruptRecord, LeaseLost
 from perdure.engine.history.history import History
 from perdure.ids import InvalidId

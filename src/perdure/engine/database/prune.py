@@ -15,7 +15,7 @@ from perdure.engine.database.finish import INDEXED_PHASES
 from perdure.engine.database.keys import Keys, packed_integer
 from perdure.engine.database.queues import drop_pending
 from perdure.engine.database.record import read_record
-from perdure.engine.database.records import Prune, Status
+from perdure.engine.database.rows import Prune, Status
 from perdure.engine.database.status import read_status
 from perdure.engine.database.tags import index_tags
 from perdure.engine.errors import CorruptRecord

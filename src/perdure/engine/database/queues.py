@@ -17,7 +17,7 @@ import msgspec
 
 from perdure.engine.database import gauges
 from perdure.engine.database.keys import Keys
-from perdure.engine.database.records import PendingSignal, decode, encode
+from perdure.engine.database.rows import PendingSignal, decode, encode
 from perdure.engine.errors import CorruptRecord
 from perdure.ids import Id, InvalidId
 from perdure.kv import Transaction

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from perdure.engine.database.keys import Keys
-from perdure.engine.database.records import WorkflowRecord, decode, encode
+from perdure.engine.database.rows import WorkflowRecord, decode, encode
 from perdure.engine.errors import CorruptRecord
 from perdure.ids import Id, InvalidId
 from perdure.kv import Transaction

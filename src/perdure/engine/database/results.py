@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from perdure.engine.database.keys import Keys
-from perdure.engine.database.records import Phase
+from perdure.engine.database.rows import Phase
 from perdure.engine.database.status import existing_status
 from perdure.engine.errors import CorruptRecord
 from perdure.engine.history.failure import Failure

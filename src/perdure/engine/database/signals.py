@@ -15,7 +15,7 @@ import msgspec
 from perdure.engine.database import queues
 from perdure.engine.database.keys import Keys
 from perdure.engine.database.lease import Lease, fence
-from perdure.engine.database.records import PendingSignal, Phase
+from perdure.engine.database.rows import PendingSignal, Phase
 from perdure.engine.database.status import existing_status, read_status, wake_now
 from perdure.engine.database.steps import put_event, rewrite_event
 from perdure.engine.errors import WorkflowFinished, WorkflowNotFound

@@ -14,7 +14,7 @@ from __future__ import annotations
 import msgspec
 
 from perdure.engine.database.keys import Keys, WakeKind
-from perdure.engine.database.records import Phase, Status, decode, encode
+from perdure.engine.database.rows import Phase, Status, decode, encode
 from perdure.engine.errors import CorruptRecord, WorkflowNotFound
 from perdure.ids import Id, InvalidId
 from perdure.kv import Transaction
