@@ -99,7 +99,6 @@ class Engine:
             raise
 
     async def _start_parts(self, services: Services) -> None:
-        store = self.store
         database = services.database
         services.client = Client(services)
         self._admin = Admin(
@@ -110,14 +109,14 @@ class Engine:
             registry=self.registry,
             random_bytes=self._random_bytes,
         )
-        if not isinstance(store, Database) and database.path is not None:
-            self._server = AdminServer(self._admin, database.path)
+        # A store in a folder has one owner, and that is the engine that opened it.
+        owned = None if isinstance(self.store, Database) else database.path
+        if owned is not None:
+            self._server = AdminServer(self._admin, owned)
             await self._server.start()
         if self._wants_worker and self.registry.names:
             self._worker = services.worker = Worker(services, self.registry)
-            # A store in a folder has one owner, and that is the engine that opened it.
-            owns_it = not isinstance(store, Database) and database.path is not None
-            await self._worker.start(alone=owns_it)
+            await self._worker.start(alone=owned is not None)
 
     def _make_services(self, database: Database) -> Services:
         pubsub = self._pubsub

@@ -1,12 +1,15 @@
 """The errors of the engine.
 
-They fall into four groups:
+They fall into five groups:
 
 * the history of a workflow and its code do not fit: `HistoryDiverged`, `LatentHistoryFound`,
-  `InvalidVersion`; or it cannot be read: `CorruptHistory`, `Quarantined`;
+  `InvalidVersion`; or it cannot be read or written: `CorruptHistory`, `Quarantined`, `LeaseLost`;
 * a workflow ended in another way than with a result: `WorkflowFailed` and its neighbours;
-* inside a workflow, something it called did: `ActivityFailed`, `ChildFailed` and their neighbours;
-* a name or an id leads nowhere: `WorkflowNotFound`, `UnknownWorkflow` and their neighbours.
+* something that was called did: `ActivityFailed`, `ChildFailed`, `OperationTimedOut`;
+* a name or an id leads nowhere, or to something this cannot be done to: `WorkflowNotFound`,
+  `UnknownWorkflow`, `WorkflowBusy` and their neighbours;
+* something is not defined or used as it must be: `InvalidDefinition`, `InvalidOption`,
+  `ConcurrentStep`, `StateInJoin`, `EngineNotRunning`.
 
 Control flow (sleeping, waiting, eviction) is not here and never reaches users. `Cancelled` is the
 one thing here that is not an error: a message to the code of a workflow.
@@ -261,8 +264,9 @@ class WorkflowFinished(CallerError):
     code = "engine.workflow_finished"
 
     def __init__(self, workflow_id: Id, phase: str) -> None:
+        way_out = "until it is revived" if phase == "dead" else "any more"
         super().__init__(
-            f"workflow {workflow_id} is finished ({phase}): nothing can reach its code"
+            f"workflow {workflow_id} is finished ({phase}): nothing can reach its code {way_out}"
         )
         self.workflow_id = workflow_id
         self.phase = phase
@@ -389,7 +393,10 @@ class OperationTimedOut(WorldError):
     code = "engine.operation_timed_out"
 
     def __init__(self, name: str, timeout: float) -> None:
-        super().__init__(f'operation "{name}" did not finish within {timeout:g} s')
+        super().__init__(
+            f'operation "{name}" did not finish within {timeout:g} s. Raise its timeout if it needs'
+            " more"
+        )
         self.name = name
         self.timeout = timeout
         """seconds"""
