@@ -556,25 +556,15 @@ async def test_publish_refuses_who_cannot_receive(world: World) -> None:
 async def test_a_signal_from_a_workflow_is_recorded_with_it(world: World) -> None:
     sender, target = await world.run(name="sender"), await world.dispatch()
     event = SignalSendEvent(1, START, START, "paid", bytes(target), b"id")
-    for number, (to, missing_ok) in enumerate([(target, False), (Id.new(), True), (None, True)]):
-        await signals.publish_from(
-            world.db,
-            world.keys,
-            sender,
-            at(number + 1),
-            event,
-            to,
-            world.signal(),
-            world.now,
-            missing_ok=missing_ok,
-        )
+    await signals.publish_from(
+        world.db, world.keys, sender, at(1), event, target, world.signal(), world.now
+    )
     with pytest.raises(WorkflowNotFound):
         await signals.publish_from(
             world.db, world.keys, sender, at(9), event, Id.new(), world.signal(), world.now
         )
     stored = await events(world, sender.workflow_id)
-    missing = msgspec.structs.replace(event, missing=True)
-    assert stored == {at(1): event, at(2): missing, at(3): missing}
+    assert stored == {at(1): event}
     assert (await world.gauges()).signals == {"paid": 1}
 
 

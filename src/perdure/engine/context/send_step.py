@@ -59,86 +59,83 @@ class SignalStep(Step[bool]):
 
     async def perform(self, match: Match) -> bool:
         branch = self.branch
-        if isinstance(match, Replay):
-            event = match.event
-            assert isinstance(event, SignalSendEvent)
-            branch.pass_over(event)
-            if event.missing and not self.missing_ok:
-                raise self._refusal(event, branch.key(match.coordinate))
-            return not event.missing
         run = branch.run
-        services = run.services
+        key = branch.key(match.coordinate)
+        if isinstance(match, Replay):
+            recorded = match.event
+            assert isinstance(recorded, SignalSendEvent)
+            branch.pass_over(recorded)
+            return self._answer(recorded, key)
         target = self.target
         if target is None:
             target = await run.commit(
-                find(services.database, services.keys, self.target_name, self.target_tags)
+                find(run.services.database, run.services.keys, self.target_name, self.target_tags)
             )
+        event = self._event(target)
+        branch.pass_over(event)
+        if target is not None:
+            event = await self._send(target, event, key)
+        if event.missing:
+            # Recorded too: a replay must not find somebody who came later.
+            await run.write(key, event)
+        return self._answer(event, key)
+
+    def _event(self, target: Id | None) -> SignalSendEvent:
+        run = self.branch.run
         now = run.now()
         kept, digest = kept_input(self.body)
-        pending = PendingSignal(
-            id=services.new_id(),
-            name=self.name or "",
-            body=self.body,
-            ray_id=run.record.ray_id,
-            sent_at=now,
-        )
-        event = SignalSendEvent(
+        return SignalSendEvent(
             version=self.version,
             created_at=now,
             at=now,
-            name=pending.name,
+            name=self.name or "",
             target=None if target is None else bytes(target),
-            signal_id=bytes(pending.id),
+            signal_id=bytes(run.services.new_id()),
             body=kept,
             body_digest=digest,
             missing=target is None,
         )
-        key = branch.key(match.coordinate)
-        branch.pass_over(event)
-        if target is None:
-            return await self._refused(key, event)
+
+    async def _send(self, target: Id, event: SignalSendEvent, key: bytes) -> SignalSendEvent:
+        """Send the signal and record `event`, or return what is to be recorded instead."""
+        run = self.branch.run
+        services = run.services
+        now = event.at
+        signal = PendingSignal(
+            id=Id(event.signal_id),
+            name=event.name,
+            body=self.body,
+            ray_id=run.record.ray_id,
+            sent_at=now,
+        )
         try:
             sent = await run.commit(
                 publish_from(
-                    services.database,
-                    services.keys,
-                    run.lease,
-                    key,
-                    event,
-                    target,
-                    pending,
-                    now,
-                    missing_ok=self.missing_ok,
+                    services.database, services.keys, run.lease, key, event, target, signal, now
                 )
             )
         except WorkflowNotFound:
-            return await self._refused(key, msgspec.structs.replace(event, missing=True))
+            return msgspec.structs.replace(event, missing=True)
         except WorkflowFinished as error:
-            return await self._refused(
-                key, msgspec.structs.replace(event, missing=True, closed_as=error.phase)
-            )
-        if sent is None:
-            return False
+            return msgspec.structs.replace(event, missing=True, closed_as=error.phase)
         if sent.woken is not None:
             services.doorbell.ring(sent.woken)
         services.pubsub.publish(subjects.signalled(target))
-        services.metrics.signal_sent(pending.name, (run.now() - now) / 1000, run.lease.name)
-        return True
+        services.metrics.signal_sent(event.name, (run.now() - now) / 1000, run.lease.name)
+        return event
 
-    async def _refused(self, key: bytes, event: SignalSendEvent) -> bool:
-        """Record that there was nobody: a replay must not find somebody who came later."""
-        await self.branch.run.write(key, event)
+    def _answer(self, event: SignalSendEvent, key: bytes) -> bool:
+        """Say whether the signal was sent; raise why not, unless that is allowed."""
+        if not event.missing:
+            return True
         if self.missing_ok:
             return False
-        raise self._refusal(event, key)
-
-    def _refusal(self, event: SignalSendEvent, key: bytes) -> WorkflowNotFound | WorkflowFinished:
         self.branch.run.failures.note(self.branch, key)
         if event.target is None:
-            return WorkflowNotFound(name=self.target_name, tags=self.target_tags)
+            raise WorkflowNotFound(name=self.target_name, tags=self.target_tags)
         if event.closed_as:
-            return WorkflowFinished(Id(event.target), event.closed_as)
-        return WorkflowNotFound(Id(event.target))
+            raise WorkflowFinished(Id(event.target), event.closed_as)
+        raise WorkflowNotFound(Id(event.target))
 
 
 class MessageStep(Step[None]):

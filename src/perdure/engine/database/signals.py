@@ -78,27 +78,16 @@ async def publish_from(
     lease: Lease,
     key: bytes,
     event: SignalSendEvent,
-    target: Id | None,
+    target: Id,
     signal: PendingSignal,
     now: int,
-    *,
-    missing_ok: bool = False,
-) -> Published | None:
+) -> Published:
     """Send a signal from within a workflow and record it at `key`, in one transaction.
 
-    With `missing_ok`, a target that is None, unknown or closed is recorded as `event.missing`, and
-    the result is None. Otherwise it raises as `publish` does and records nothing; also `LeaseLost`.
+    Raises `LeaseLost` and what `publish` raises; then nothing is recorded.
     """
     await fence(tx, lease)
-    try:
-        if target is None:
-            raise WorkflowNotFound(name=signal.name)
-        published = await _publish(tx, keys, target, signal, now, 0)
-    except (WorkflowNotFound, WorkflowFinished):
-        if not missing_ok:
-            raise
-        put_event(tx, lease, key, msgspec.structs.replace(event, missing=True))
-        return None
+    published = await _publish(tx, keys, target, signal, now, 0)
     put_event(tx, lease, key, event)
     return published
 

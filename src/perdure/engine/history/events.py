@@ -148,7 +148,7 @@ class ActivityEvent(_Event, tag=EventKind.ACTIVITY.value, array_like=True, froze
 class SignalSendEvent(
     _Event, tag=EventKind.SIGNAL_SEND.value, array_like=True, frozen=True, gc=False
 ):
-    """A signal was put into the queue of `target`, or nobody was there and that was allowed."""
+    """A signal was put into the queue of `target`, or could not be: see `missing`."""
 
     KIND: ClassVar[EventKind] = EventKind.SIGNAL_SEND
     name: str
@@ -160,7 +160,7 @@ class SignalSendEvent(
     missing: bool = False
     """The signal was not sent: there was no target, or it was closed."""
     closed_as: str = ""
-    """The phase of a closed target, if the code got that as an error."""
+    """The phase of a target that was closed."""
 
 
 class MessageSendEvent(
