@@ -6,8 +6,9 @@ Errors are split by whose fault they are, because that decides what to do about 
   the same call fails the same way.
 * `WorldError`: storage, network, or another process. The same call may succeed later.
 
-Every class has a stable `code` (a dotted word, safe to match on and to store), typed fields, and a
-text that names the thing and the way out. Nobody should ever parse the text.
+Every class has a stable `code` (the part it comes from and what happened, `kv.store_in_use`; safe to
+match on and to store), typed fields, and a text that names the thing and the way out. Nobody should
+ever parse the text.
 
 Control flow (a workflow going to sleep, an eviction) is not an error: it derives from
 `BaseException`, lives in the engine, and never reaches users.

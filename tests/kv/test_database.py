@@ -165,7 +165,7 @@ async def test_observers_hear_attempts_and_outcomes(db: Database, driver: Memory
     assert observer.seen == [
         ("busy", 2, "committed"),
         ("fails", 1, "KeyError"),
-        ("lost", 1, "world.commit_unknown"),
+        ("lost", 1, "kv.commit_unknown"),
     ]
 
 

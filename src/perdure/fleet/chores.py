@@ -29,7 +29,7 @@ __all__ = ["Chore", "ChoreLost"]
 class ChoreLost(WorldError):
     """A node went on with a chore that it does not hold (any more)."""
 
-    code = "world.chore_lost"
+    code = "fleet.chore_lost"
 
     def __init__(self, chore: str, node: Id) -> None:
         super().__init__(f"node {node} does not hold the chore {chore!r}; hold it again first")

@@ -10,7 +10,7 @@ __all__ = ["InvalidSetting"]
 class InvalidSetting(CallerError):
     """A setting of the fleet makes no sense. Found when it is given, never while running."""
 
-    code = "caller.invalid_setting"
+    code = "fleet.invalid_setting"
 
     def __init__(self, setting: str, value: object, rule: str) -> None:
         super().__init__(f"{setting} cannot be {value!r}: {rule}")

@@ -38,7 +38,7 @@ def _shown(key: bytes) -> str:
 class KeyTooLarge(LimitExceeded):
     """A key is longer than the store accepts. Sizes in bytes."""
 
-    code = "caller.key_too_large"
+    code = "kv.key_too_large"
 
     def __init__(self, key: bytes, size: int, limit: int) -> None:
         super().__init__(
@@ -53,7 +53,7 @@ class KeyTooLarge(LimitExceeded):
 class ValueTooLarge(LimitExceeded):
     """A value is longer than the store accepts. Sizes in bytes."""
 
-    code = "caller.value_too_large"
+    code = "kv.value_too_large"
 
     def __init__(self, key: bytes, size: int, limit: int) -> None:
         super().__init__(
@@ -65,7 +65,7 @@ class ValueTooLarge(LimitExceeded):
 class TransactionTooLarge(LimitExceeded):
     """The writes of one transaction add up to more than the store accepts. Sizes in bytes."""
 
-    code = "caller.transaction_too_large"
+    code = "kv.transaction_too_large"
 
     def __init__(self, name: str, size: int, limit: int) -> None:
         super().__init__(
@@ -77,7 +77,7 @@ class TransactionTooLarge(LimitExceeded):
 class ReservedKey(CallerError):
     """A key lies in the part of the key space that belongs to the drivers."""
 
-    code = "caller.reserved_key"
+    code = "kv.reserved_key"
 
     def __init__(self, key: bytes) -> None:
         super().__init__(f"key {_shown(key)} is reserved: keys must sort before b'\\xff'")
@@ -87,7 +87,7 @@ class ReservedKey(CallerError):
 class InvalidRange(CallerError):
     """A range or its limit makes no sense."""
 
-    code = "caller.invalid_range"
+    code = "kv.invalid_range"
 
     def __init__(self, begin: bytes, end: bytes, problem: str) -> None:
         super().__init__(f"range [{_shown(begin)}, {_shown(end)}) is not valid: {problem}")
@@ -99,7 +99,7 @@ class InvalidRange(CallerError):
 class InvalidStoreUrl(CallerError):
     """The address of a store is not one that `open_database` understands."""
 
-    code = "caller.invalid_store_url"
+    code = "kv.invalid_store_url"
 
     def __init__(self, url: str) -> None:
         super().__init__(f"{url!r} is no store: use 'memory:', 'rocksdb:PATH' or a plain path")
@@ -109,7 +109,7 @@ class InvalidStoreUrl(CallerError):
 class TransactionClosed(CallerError):
     """A transaction was used after its commit began."""
 
-    code = "caller.transaction_closed"
+    code = "kv.transaction_closed"
 
     def __init__(self, name: str) -> None:
         super().__init__(f"transaction {name!r} has ended: start a new one")
@@ -119,7 +119,7 @@ class TransactionClosed(CallerError):
 class VersionstampUnknown(CallerError):
     """Something depends on a versionstamp that is only given at commit."""
 
-    code = "caller.versionstamp_unknown"
+    code = "kv.versionstamp_unknown"
 
     def __init__(self, name: str, what: str) -> None:
         super().__init__(
@@ -132,7 +132,7 @@ class VersionstampUnknown(CallerError):
 class StoreReadOnly(CallerError):
     """A write was tried on a store opened for reading."""
 
-    code = "caller.store_read_only"
+    code = "kv.store_read_only"
 
     def __init__(self, path: str) -> None:
         super().__init__(f"store {path} was opened read-only: open it with open_database to write")
@@ -142,13 +142,13 @@ class StoreReadOnly(CallerError):
 class Retryable(WorldError):
     """Nothing was written, and a new transaction may succeed at once."""
 
-    code = "world.retryable"
+    code = "kv.retryable"
 
 
 class TransactionConflict(Retryable):
     """Something this transaction read was changed by another one that committed first."""
 
-    code = "world.transaction_conflict"
+    code = "kv.transaction_conflict"
 
     def __init__(self, name: str) -> None:
         super().__init__(f"transaction {name!r} conflicts with an earlier commit: run it again")
@@ -158,7 +158,7 @@ class TransactionConflict(Retryable):
 class TransactionTooOld(Retryable):
     """The snapshot of this transaction is older than the store can check. Limit in seconds."""
 
-    code = "world.transaction_too_old"
+    code = "kv.transaction_too_old"
 
     def __init__(self, name: str, limit: float) -> None:
         super().__init__(
@@ -171,7 +171,7 @@ class TransactionTooOld(Retryable):
 class CommitUnknown(WorldError):
     """The commit may or may not have happened: read before doing it again."""
 
-    code = "world.commit_unknown"
+    code = "kv.commit_unknown"
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(
@@ -184,7 +184,7 @@ class CommitUnknown(WorldError):
 class RetriesExhausted(WorldError):
     """A transaction was refused as often as the caller allowed; `last` is the final refusal."""
 
-    code = "world.retries_exhausted"
+    code = "kv.retries_exhausted"
 
     def __init__(self, name: str, attempts: int, last: BaseException) -> None:
         super().__init__(f"transaction {name!r} was refused {attempts} times, at last: {last}")
@@ -196,7 +196,7 @@ class RetriesExhausted(WorldError):
 class StoreFailed(WorldError):
     """The store cannot read or write any more; what was asked for has not happened."""
 
-    code = "world.store_failed"
+    code = "kv.store_failed"
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"store {path} failed ({reason}): open it again once the cause is gone")
@@ -207,7 +207,7 @@ class StoreFailed(WorldError):
 class StoreClosed(WorldError):
     """The store was closed before this was asked for."""
 
-    code = "world.store_closed"
+    code = "kv.store_closed"
 
     def __init__(self, path: str) -> None:
         super().__init__(f"store {path} is closed: open it again")
@@ -217,7 +217,7 @@ class StoreClosed(WorldError):
 class StoreInUse(WorldError):
     """Another process (or another handle in this one) owns the store."""
 
-    code = "world.store_in_use"
+    code = "kv.store_in_use"
 
     def __init__(self, path: str, holder: str) -> None:
         super().__init__(
@@ -230,7 +230,7 @@ class StoreInUse(WorldError):
 class CorruptValue(WorldError):
     """Stored bytes are not what the library writes."""
 
-    code = "world.corrupt_value"
+    code = "kv.corrupt_value"
 
     def __init__(self, key: bytes, problem: str) -> None:
         super().__init__(f"value of key {_shown(key)} is damaged: {problem}")

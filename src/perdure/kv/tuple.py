@@ -61,13 +61,13 @@ _DOUBLE_FORMAT: Final = struct.Struct(">d")
 class Unpackable(CallerError):
     """A value that cannot be part of a key: its type or its size has no encoding."""
 
-    code = "caller.unpackable"
+    code = "kv.unpackable"
 
 
 class MalformedKey(WorldError):
     """Bytes that are not a packed tuple: a foreign or damaged `key`."""
 
-    code = "world.malformed_key"
+    code = "kv.malformed_key"
 
     def __init__(self, key: bytes, problem: str) -> None:
         super().__init__(f"the key {key!r} {problem}")

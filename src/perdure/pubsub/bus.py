@@ -13,7 +13,7 @@ __all__ = ["PubSub", "PubSubClosed", "Subscription"]
 class PubSubClosed(CallerError):
     """A subscription was asked from a bus that was closed."""
 
-    code = "caller.pubsub_closed"
+    code = "pubsub.closed"
 
     def __init__(self, subject: str) -> None:
         super().__init__(f"cannot subscribe to {subject!r}: this bus was closed")

@@ -41,7 +41,7 @@ _SHOWN: Final = 20
 class NotSerializable(WorldError):
     """The store let transactions see each other in a way no order of them explains."""
 
-    code = "world.not_serializable"
+    code = "testing.not_serializable"
 
     def __init__(self, anomalies: Sequence[str]) -> None:
         more = len(anomalies) - _SHOWN

@@ -123,7 +123,7 @@ async def test_the_connection_survives_refusals_and_faults(socket: Path) -> None
             await client.ask(Stats())
         assert (await client.ask(ListWorkflows())) == PAGE
 
-    assert fault.value.view.code == "world.internal"
+    assert fault.value.view.code == "admin.internal"
     assert "a fault of ours" in fault.value.message
 
 
@@ -143,7 +143,7 @@ async def test_bad_requests_are_answered(socket: Path, line: bytes, problem: str
     answer = msgspec.json.decode(await reader.readline())
     writer.close()
 
-    assert answer["error"]["code"] == "caller.bad_request"
+    assert answer["error"]["code"] == "admin.bad_request"
     assert problem in answer["error"]["message"]
 
 

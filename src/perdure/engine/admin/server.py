@@ -100,10 +100,10 @@ class AdminServer:
         except PerdureError as error:
             return _encode_error(error_view(error))
         except msgspec.MsgspecError as error:
-            return _encode_error(ErrorView("caller.bad_request", str(error), {}, "caller"))
+            return _encode_error(ErrorView("admin.bad_request", str(error), {}, "caller"))
         except Exception as error:
             self._log.exception("admin request failed")
-            return _encode_error(ErrorView("world.internal", f"{type(error).__name__}: {error}"))
+            return _encode_error(ErrorView("admin.internal", f"{type(error).__name__}: {error}"))
         return b'{"result":' + msgspec.json.encode(result) + b"}"
 
     async def _perform(self, request: AnyRequest) -> object:

@@ -58,7 +58,7 @@ _LARGEST_ORDINATE: Final = 2**64 - 2
 class InvalidLocation(CallerError):
     """A text or a key is not a location; `text` is what was given."""
 
-    code = "caller.invalid_location"
+    code = "engine.invalid_location"
 
     def __init__(self, text: str, problem: str) -> None:
         super().__init__(
