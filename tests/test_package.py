@@ -11,6 +11,7 @@ import perdure
 from perdure import PerdureError
 
 DOCS = Path(__file__).parents[1] / "docs"
+GROUND = {"errors", "ids", "codec", "clock"}
 
 
 def error_classes(base: type[PerdureError] = PerdureError) -> list[type[PerdureError]]:
@@ -48,5 +49,8 @@ def test_error_codes_are_distinct_and_well_formed() -> None:
     codes: dict[str, type[PerdureError]] = {}
     for cls in error_classes():
         assert "code" in vars(cls), f"{cls.__qualname__} has no code of its own"
+        part = cls.__module__.split(".")[1]
+        allowed = {"perdure", "caller", "world"} if part in GROUND else {part, "admin"}
+        assert cls.code.partition(".")[0] in allowed
         assert re.fullmatch(r"[a-z]+(\.[a-z_]+)?", cls.code)
         assert codes.setdefault(cls.code, cls) is cls

@@ -6,7 +6,7 @@ Errors are split by whose fault they are, because that decides what to do about 
   the same call fails the same way.
 * `WorldError`: storage, network, or another process. The same call may succeed later.
 
-Every class has a stable `code` (the part it comes from and what happened, `kv.store_in_use`; safe to
+Every class has a stable `code` (where it comes from and what happened, `kv.store_in_use`; safe to
 match on and to store), typed fields, and a text that names the thing and the way out. Nobody should
 ever parse the text.
 
