@@ -1,0 +1,31 @@
+"""A real Temporal server for the tests of this folder, started once by the official SDK."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from temporalio.client import Client
+from temporalio.testing import WorkflowEnvironment
+
+
+@pytest.fixture(scope="session")
+async def environment() -> AsyncIterator[WorkflowEnvironment]:
+    async with await WorkflowEnvironment.start_local(
+        ui=False,
+        dev_server_log_level="never",
+        dev_server_startup_timeout=None,
+        dev_server_extra_args=["--search-attribute", "PerdureKeyword=Keyword"],
+    ) as environment:
+        yield environment
+
+
+@pytest.fixture(scope="session")
+def target(environment: WorkflowEnvironment) -> str:
+    return environment.client.service_client.config.target_host
+
+
+@pytest.fixture
+async def client(target: str) -> Client:
+    """A client of its own for every test, on the loop of the test."""
+    return await Client.connect(target)
