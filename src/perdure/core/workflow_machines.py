@@ -1,0 +1,443 @@
+"""The container of all state machines of one run: history and commands in, jobs and commands out.
+
+A run goes round in one loop, live and in replay alike. `apply_next_sequence` applies what one
+workflow task saw: events find their machines, which leave jobs for lang. Lang's answer goes to
+`iterate`: each command makes or cancels a machine, and what has to be sent takes its place in one
+queue. The events that those commands caused begin the next sequence, and are matched with the
+queue from the front: if lang does the same as before, every event meets the command that caused
+it. A command leaves the queue only when its event is seen, so what waits in it is exactly what the
+server has not confirmed.
+
+`replaying` is decided event by event, just before the event is handled.
+
+Nothing here waits, reads a clock or talks to anybody.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Final
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+from temporalio.api.command.v1.message_pb2 import Command
+from temporalio.api.common.v1.message_pb2 import MeteringMetadata, SearchAttributes
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1.message_pb2 import (
+    HistoryEvent,
+    WorkflowExecutionStartedEventAttributes,
+    WorkflowTaskStartedEventAttributes,
+)
+from temporalio.api.protocol.v1.message_pb2 import Message
+from temporalio.api.query.v1.message_pb2 import WorkflowQuery
+from temporalio.api.sdk.v1.task_complete_metadata_pb2 import WorkflowTaskCompletedMetadata
+from temporalio.bridge.proto.workflow_activation.workflow_activation_pb2 import (
+    WorkflowActivation,
+    WorkflowActivationJob,
+)
+
+from perdure.core import activations
+from perdure.core.commands import LangCommand
+from perdure.core.errors import FatalError, NondeterminismError
+from perdure.core.flags import CoreFlag, InternalFlags
+from perdure.core.history.events import (
+    COMMAND_EVENTS,
+    FINAL_EVENTS,
+    TASK_COMPLETED,
+    TASK_SCHEDULED,
+    TASK_STARTED,
+    describe,
+    initiating_event_id,
+)
+from perdure.core.history.sequences import HistoryUpdate, NoSequence
+from perdure.core.machines.activity import ActivityMachine
+from perdure.core.machines.machine import Machine
+from perdure.core.machines.terminal import TERMINAL_MACHINES
+from perdure.core.machines.timer import TimerMachine
+from perdure.core.machines.workflow_task import WorkflowTaskMachine
+from perdure.core.randomness import seed_of_run
+from perdure.core.run_info import RunInfo
+
+__all__ = ["Step", "WorkflowMachines"]
+
+_LAST_EVENTS: Final = frozenset(
+    {
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT,
+    }
+)
+
+
+_HANDLERS: Final[dict[int, str]] = {
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED: "_on_started",
+    TASK_SCHEDULED: "_on_task_scheduled",
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED: "_on_signaled",
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED: "_on_cancel_requested",
+}
+"""Type of an event that belongs to no machine yet, to the method that takes it."""
+
+
+class Step(Enum):
+    """What `apply_next_sequence` could do."""
+
+    APPLIED = "applied"
+    NEED_FETCH = "need fetch"
+    OVER = "over"
+
+
+class QueuedCommand:
+    """A server command that waits for its event; it is built only when it is sent."""
+
+    __slots__ = ("build", "command_type", "machine")
+
+    def __init__(self, machine: Machine, command_type: int, build: Callable[[], Command]) -> None:
+        self.machine = machine
+        self.command_type = command_type
+        self.build = build
+
+
+_LangSchedule = Callable[["WorkflowMachines", LangCommand], Machine]
+
+_MACHINE_OF: Final[dict[str, _LangSchedule]] = {
+    "start_timer": TimerMachine,
+    "schedule_activity": ActivityMachine,
+}
+"""Variant of a command that begins something with a `seq`, to its machine."""
+
+_CANCELLED_VARIANT: Final[dict[str, tuple[str, str]]] = {
+    "cancel_timer": ("start_timer", "seq"),
+    "request_cancel_activity": ("schedule_activity", "seq"),
+}
+"""Variant of a cancellation, to the variant that began the thing and the field that names it."""
+
+
+class WorkflowMachines:
+    """All state of one run."""
+
+    __slots__ = (
+        "_by_event",
+        "_by_seq",
+        "_flags",
+        "_jobs",
+        "_messages",
+        "_new_commands",
+        "_prepared",
+        "_started_attributes",
+        "_task_started",
+        "_update",
+        "_version_in_history",
+        "_workflow_time",
+        "current_started_event_id",
+        "have_seen_terminal_event",
+        "last_processed_event",
+        "next_started_event_id",
+        "replaying",
+        "run",
+        "search_attributes",
+        "started",
+        "started_at",
+    )
+
+    def __init__(self, run: RunInfo) -> None:
+        self.run = run
+        self.replaying = False
+        self.have_seen_terminal_event = False
+        self.last_processed_event = 0
+        self.current_started_event_id = 0
+        self.next_started_event_id = 0
+        self.started: WorkflowExecutionStartedEventAttributes | None = None
+        self.started_at: Timestamp | None = None
+        self.search_attributes = SearchAttributes()
+        self._update = HistoryUpdate([], previous_started_id=0, started_id=0)
+        self._workflow_time = 0
+        self._task_started: WorkflowTaskStartedEventAttributes | None = None
+        self._flags = InternalFlags(server_keeps_metadata=run.has_sdk_metadata)
+        self._messages: list[Message] = []
+        self._jobs: list[WorkflowActivationJob] = []
+        self._prepared: deque[QueuedCommand] = deque()
+        self._new_commands: deque[QueuedCommand] = deque()
+        self._by_event: dict[int, Machine] = {}
+        self._by_seq: dict[str, dict[int, Machine]] = {name: {} for name in _MACHINE_OF}
+
+    # --- History --------------------------------------------------------------------------------
+
+    def new_history(self, update: HistoryUpdate, messages: Sequence[Message]) -> None:
+        """A new workflow task brought this history and these protocol messages."""
+        self._update = update
+        self._messages.extend(messages)
+        self.replaying = update.previous_started_id > 0
+
+    def add_fetched(self, update: HistoryUpdate) -> None:
+        """More of the history of the same workflow task."""
+        self._update = update
+
+    def needs_fetch_for_completion(self) -> bool:
+        """True if the sequence that lang's commands are matched with is not here yet."""
+        return not self._update.can_take_next_sequence(self.last_processed_event)
+
+    def apply_next_sequence(self) -> Step:
+        """Applies one sequence of history.
+
+        Raises `NondeterminismError` and `FatalError`; the run is of no use afterwards.
+        """
+        if self.have_seen_terminal_event:
+            self.replaying = False
+            return Step.OVER
+        update = self._update
+        taken = update.take_next_sequence(self.last_processed_event)
+        if taken is NoSequence.NEED_FETCH:
+            return Step.NEED_FETCH
+        if isinstance(taken, NoSequence) or not taken.events:
+            self.replaying = False
+            return Step.OVER
+        events = taken.events
+        self._read_completions(events)
+        if events[-1].event_type == TASK_STARTED:
+            self.next_started_event_id = events[-1].event_id
+        final_after = update.previous_started_id if taken.is_final else None
+        self._apply_events(events, final_after)
+        return Step.APPLIED
+
+    def _apply_events(self, events: list[HistoryEvent], live_after: int | None) -> None:
+        """`live_after`: events after this id that no command caused end the replay."""
+        last = len(events) - 1
+        for index, event in enumerate(events):
+            event_id = event.event_id
+            if event_id != self.last_processed_event + 1:
+                raise FatalError(
+                    f"History is out of order: {describe(event)} follows event"
+                    f" {self.last_processed_event}"
+                )
+            kind = event.event_type
+            if (
+                self.replaying
+                and live_after is not None
+                and event_id > live_after
+                and kind != TASK_COMPLETED
+                and kind not in COMMAND_EVENTS
+            ):
+                self.replaying = False
+            self._handle_event(event, events[index + 1] if index < last else None)
+            self.last_processed_event = event_id
+
+    def _read_completions(self, events: list[HistoryEvent]) -> None:
+        """What completed tasks of this sequence, and the one after it, say about behaviour."""
+        for event in events:
+            if event.event_type == TASK_COMPLETED:
+                self._read_completion(event)
+        following = self._update.peek_next_task_completed(events[-1].event_id)
+        if following is not None:
+            self._read_completion(following)
+
+    def _read_completion(self, event: HistoryEvent) -> None:
+        self._flags.seen(event.workflow_task_completed_event_attributes.sdk_metadata)
+
+    # --- One event ------------------------------------------------------------------------------
+
+    def _handle_event(self, event: HistoryEvent, following: HistoryEvent | None) -> None:
+        kind = event.event_type
+        if kind in FINAL_EVENTS:
+            self.have_seen_terminal_event = True
+        if kind in COMMAND_EVENTS:
+            self._match(event)
+            return
+        if kind == TASK_STARTED:
+            self._task_started = event.workflow_task_started_event_attributes
+        initiating = initiating_event_id(event)
+        if initiating is not None:
+            self._continue(event, initiating)
+            return
+        handler = _HANDLERS.get(kind)
+        if handler is not None:
+            getattr(self, handler)(event)
+        elif kind in _LAST_EVENTS:
+            if following is not None:
+                raise FatalError(f"{describe(event)} is not the last event of history")
+        elif not event.worker_may_ignore:
+            raise FatalError(f"{describe(event)} of history is of a kind that is not supported")
+
+    def _match(self, event: HistoryEvent) -> None:
+        """Finds the command that caused the event: the first one in the queue."""
+        prepared = self._prepared
+        while prepared:
+            machine = prepared.popleft().machine
+            if not machine.is_withdrawn:
+                machine.on_history(event)
+                if not machine.is_final:
+                    self._by_event[event.event_id] = machine
+                return
+        raise NondeterminismError(
+            f"No command scheduled for event {describe(event)}: the workflow's code did nothing"
+            " at this point of its history that could have caused it"
+        )
+
+    def _continue(self, event: HistoryEvent, initiating: int) -> None:
+        machine = self._by_event.get(initiating)
+        if machine is None:
+            raise NondeterminismError(
+                f"{describe(event)} of history belongs to event {initiating}, for which the"
+                " workflow's code has nothing under way"
+            )
+        machine.on_history(event)
+        if machine.is_closed:
+            del self._by_event[initiating]
+
+    def _on_started(self, event: HistoryEvent) -> None:
+        attributes = event.workflow_execution_started_event_attributes
+        self.started = attributes
+        self.started_at = event.event_time
+        self.search_attributes.CopyFrom(attributes.search_attributes)
+        self._advance_time(event.event_time.ToNanoseconds())
+        activations.fill_initialize(self.new_job().initialize_workflow, event, self.run)
+
+    def _on_task_scheduled(self, event: HistoryEvent) -> None:
+        machine = WorkflowTaskMachine(self)
+        self._by_event[event.event_id] = machine
+        machine.on_history(event)
+
+    def _on_signaled(self, event: HistoryEvent) -> None:
+        activations.fill_signal(self.new_job().signal_workflow, event)
+
+    def _on_cancel_requested(self, event: HistoryEvent) -> None:
+        job = self.new_job().cancel_workflow
+        job.reason = event.workflow_execution_cancel_requested_event_attributes.cause
+        job.SetInParent()
+
+    # --- Commands of lang -----------------------------------------------------------------------
+
+    def iterate(self, commands: Sequence[LangCommand]) -> None:
+        """Lang's answer to an activation.
+
+        Raises `NondeterminismError` for what cannot be done in the run's state.
+        """
+        for command in commands:
+            self._take_command(command)
+        self._prepare_commands()
+
+    def _take_command(self, command: LangCommand) -> None:
+        variant = command.variant
+        make = _MACHINE_OF.get(variant)
+        if make is not None:
+            self._by_seq[variant][command.body.seq] = make(self, command)
+        elif variant in _CANCELLED_VARIANT:
+            self._cancel(command)
+        elif variant in TERMINAL_MACHINES:
+            TERMINAL_MACHINES[variant](self, command)
+        else:
+            raise FatalError(f"the command {variant} is not supported")
+
+    def _cancel(self, command: LangCommand) -> None:
+        begun_by, field = _CANCELLED_VARIANT[command.variant]
+        seq: int = getattr(command.body, field)
+        machine = self._by_seq[begun_by].get(seq)
+        if machine is None:
+            raise NondeterminismError(
+                f"Missing associated machine: the command {command.variant} is about"
+                f" {begun_by} {seq}, which was never asked for in this run"
+            )
+        machine.cancel(command)
+
+    def _prepare_commands(self) -> None:
+        """Moves the new commands behind those that wait already, without withdrawn ones."""
+        if any(queued.machine.is_withdrawn for queued in self._prepared):
+            self._prepared = deque(
+                queued for queued in self._prepared if not queued.machine.is_withdrawn
+            )
+        new = self._new_commands
+        while new:
+            queued = new.popleft()
+            if not queued.machine.is_withdrawn:
+                queued.machine.on_prepared(queued.command_type)
+                self._prepared.append(queued)
+
+    def outgoing_commands(self) -> list[Command]:
+        """The server commands that history has not confirmed yet, in order."""
+        return [queued.build() for queued in self._prepared if not queued.machine.is_final]
+
+    # --- What lang gets -------------------------------------------------------------------------
+
+    @property
+    def has_jobs(self) -> bool:
+        return bool(self._jobs)
+
+    def drain_jobs(self) -> list[WorkflowActivationJob]:
+        """Takes the waiting jobs, in the order they came up."""
+        jobs, self._jobs = self._jobs, []
+        return jobs
+
+    def activation(self) -> WorkflowActivation:
+        """An activation with the waiting jobs, in the order lang wants them."""
+        activation = self._empty_activation(replaying=self.replaying)
+        activation.jobs.extend(activations.in_order(self.drain_jobs()))
+        return activation
+
+    def query_activation(self, queries: Sequence[tuple[str, WorkflowQuery]]) -> WorkflowActivation:
+        """An activation with nothing but queries, which always counts as replaying."""
+        activation = self._empty_activation(replaying=True)
+        for query_id, query in queries:
+            activations.fill_query(activation.jobs.add().query_workflow, query_id, query)
+        return activation
+
+    def completed_activation_dispatched(self) -> None:
+        """Lang was given an activation that is not for queries."""
+
+    def _empty_activation(self, *, replaying: bool) -> WorkflowActivation:
+        activation = WorkflowActivation(
+            run_id=self.run.run_id,
+            is_replaying=replaying,
+            history_length=self.last_processed_event,
+            available_internal_flags=self._flags.lang_flags,
+            last_sdk_version=self._flags.last_sdk_version,
+        )
+        activation.timestamp.FromNanoseconds(self._workflow_time)
+        if self._task_started is not None:
+            activations.fill_task_facts(activation, self._task_started)
+        return activation
+
+    def completion_metadata(self) -> tuple[WorkflowTaskCompletedMetadata, MeteringMetadata]:
+        """What a workflow task that is completed now tells the server beside its commands."""
+        metadata = self._flags.metadata_of_completion(self.run.sdk_name, self.run.sdk_version)
+        return metadata, MeteringMetadata()
+
+    def record_lang_flags(self, flags: Sequence[int]) -> None:
+        """Flags that lang used for the first time in this run."""
+        self._flags.lang_used(flags)
+
+    @property
+    def workflow_time(self) -> Timestamp:
+        """The time that the workflow sees."""
+        result = Timestamp()
+        result.FromNanoseconds(self._workflow_time)
+        return result
+
+    @property
+    def workflow_task_timeout(self) -> Duration | None:
+        """How long one workflow task may take; None before the first event."""
+        return self.started.workflow_task_timeout if self.started is not None else None
+
+    # --- What machines ask ----------------------------------------------------------------------
+
+    def new_job(self) -> WorkflowActivationJob:
+        job = WorkflowActivationJob()
+        self._jobs.append(job)
+        return job
+
+    def queue_command(
+        self, machine: Machine, command_type: int, build: Callable[[], Command]
+    ) -> None:
+        self._new_commands.append(QueuedCommand(machine, command_type, build))
+
+    def task_started(self, event_id: int, at: int) -> None:
+        self.current_started_event_id = event_id
+        self._advance_time(at)
+
+    def workflow_was_reset(self, new_run_id: str) -> None:
+        self.new_job().update_random_seed.randomness_seed = seed_of_run(new_run_id)
+
+    def checks_identity(self) -> bool:
+        return self._flags.try_use(CoreFlag.ID_AND_TYPE_CHECKS, record=not self.replaying)
+
+    def _advance_time(self, at: int) -> None:
+        self._workflow_time = max(self._workflow_time, at)
