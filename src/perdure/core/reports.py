@@ -37,7 +37,7 @@ from temporalio.bridge.proto.workflow_commands.workflow_commands_pb2 import Quer
 
 from perdure.core.outcomes import DeploymentVersion, Problem, ProblemKind, StreamSettings
 
-__all__ = ["TOO_LARGE", "Reports", "problem_of"]
+__all__ = ["TOO_LARGE", "Reports", "problem_of", "too_large_failure"]
 
 _NOT_FOUND: Final = 5
 _INVALID_ARGUMENT: Final = 3
@@ -112,6 +112,7 @@ class Reports:
         answers: Iterable[QueryResult] = (),
         force_new_task: bool = False,
         sdk_metadata: WorkflowTaskCompletedMetadata | None = None,
+        metering: MeteringMetadata | None = None,
         versioning_behavior: VersioningBehavior.ValueType = (
             VersioningBehavior.VERSIONING_BEHAVIOR_UNSPECIFIED
         ),
@@ -132,7 +133,7 @@ class Reports:
             return_new_workflow_task=self._sticky is not None,
             force_create_new_workflow_task=force_new_task,
             sdk_metadata=sdk_metadata,
-            metering_metadata=MeteringMetadata(),
+            metering_metadata=metering or MeteringMetadata(),
             versioning_behavior=versioning_behavior,
             worker_instance_key=settings.worker_instance_key,
             worker_control_task_queue=settings.worker_control_task_queue,

@@ -9,15 +9,17 @@ started for it); it is answered by an RPC of its own.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
+from operator import itemgetter
+from typing import TypeAlias
 
-from temporalio.api.common.v1.message_pb2 import Payload
 from temporalio.api.history.v1.message_pb2 import HistoryEvent
 from temporalio.api.protocol.v1.message_pb2 import Message
 from temporalio.api.query.v1.message_pb2 import WorkflowQuery
 from temporalio.api.workflowservice.v1.request_response_pb2 import PollWorkflowTaskQueueResponse
-from temporalio.bridge.proto.workflow_activation.workflow_activation_pb2 import QueryWorkflow
 
+from perdure.core.history.paginator import HistoryPaginator
+from perdure.core.history.sequences import HistoryUpdate
 from perdure.errors import WorldError
 
 __all__ = [
@@ -26,11 +28,15 @@ __all__ = [
     "MalformedTask",
     "OutstandingTask",
     "PreparedTask",
+    "Query",
     "TaskBuffer",
     "prepare",
 ]
 
 LEGACY_QUERY_ID = "legacy_query"
+
+Query: TypeAlias = tuple[str, WorkflowQuery]
+"""A query with the id under which it is answered."""
 
 
 class MalformedTask(WorldError):
@@ -80,8 +86,8 @@ class PreparedTask:
         started_event_id: int,
         events: Sequence[HistoryEvent],
         next_page_token: bytes,
-        legacy_query: QueryWorkflow | None,
-        queries: list[QueryWorkflow],
+        legacy_query: WorkflowQuery | None,
+        queries: Sequence[Query],
         messages: Sequence[Message],
     ) -> None:
         self.token = token
@@ -115,9 +121,6 @@ def prepare(response: PollWorkflowTaskQueueResponse) -> PreparedTask:
     execution = response.workflow_execution
     if missing:
         raise MalformedTask(execution.workflow_id, execution.run_id, missing)
-    legacy = None
-    if response.HasField("query"):
-        legacy = _query(LEGACY_QUERY_ID, response.query)
     return PreparedTask(
         token=response.task_token,
         attempt=response.attempt,
@@ -129,8 +132,8 @@ def prepare(response: PollWorkflowTaskQueueResponse) -> PreparedTask:
         started_event_id=response.started_event_id,
         events=response.history.events,
         next_page_token=response.next_page_token,
-        legacy_query=legacy,
-        queries=list(_queries(response.queries)),
+        legacy_query=response.query if response.HasField("query") else None,
+        queries=sorted(response.queries.items(), key=itemgetter(0)),
         messages=response.messages,
     )
 
@@ -149,34 +152,27 @@ def _missing_part(response: PollWorkflowTaskQueueResponse) -> str:
     return ""
 
 
-def _queries(queries: Mapping[str, WorkflowQuery]) -> Iterator[QueryWorkflow]:
-    for query_id in sorted(queries):
-        yield _query(query_id, queries[query_id])
-
-
-def _query(query_id: str, query: WorkflowQuery) -> QueryWorkflow:
-    headers: Mapping[str, Payload] = query.header.fields
-    return QueryWorkflow(
-        query_id=query_id,
-        query_type=query.query_type,
-        arguments=query.query_args.payloads,
-        headers=headers,
-    )
-
-
 class HeldTask:
-    """A task with its slot and its history, ready to be given to its run.
+    """A task with its slot and the first part of its history, ready to be given to its run.
 
-    `history` is whatever the paginator handed out for it; `pages` is the paginator itself, asked
-    for more when the run has used up what it has.
+    `pages` is asked for more when the run has used up `history`.
     """
 
     __slots__ = ("history", "pages", "permit", "received_at", "work")
 
-    def __init__(self, work: PreparedTask, permit: object, received_at: float) -> None:
+    def __init__(
+        self,
+        work: PreparedTask,
+        permit: object,
+        received_at: float,
+        pages: HistoryPaginator,
+        history: HistoryUpdate,
+    ) -> None:
         self.work = work
         self.permit = permit
         self.received_at = received_at
+        self.pages = pages
+        self.history = history
 
 
 class OutstandingTask:
@@ -184,19 +180,18 @@ class OutstandingTask:
 
     __slots__ = ("attempt", "pending_queries", "permit", "received_at", "token")
 
-    def __init__(self, task: HeldTask) -> None:
-        work = task.work
+    def __init__(self, work: PreparedTask, permit: object, received_at: float) -> None:
         self.token = work.token
         self.attempt = work.attempt
-        self.permit = task.permit
-        self.received_at = task.received_at
+        self.permit = permit
+        self.received_at = received_at
         self.pending_queries = list(work.queries)
         if work.legacy_query is not None:
-            self.pending_queries.append(work.legacy_query)
+            self.pending_queries.append((LEGACY_QUERY_ID, work.legacy_query))
 
     @property
     def has_legacy_query(self) -> bool:
-        return any(query.query_id == LEGACY_QUERY_ID for query in self.pending_queries)
+        return any(query_id == LEGACY_QUERY_ID for query_id, _ in self.pending_queries)
 
 
 class TaskBuffer:

@@ -405,6 +405,10 @@ class WorkflowMachines:
         """Flags that lang used for the first time in this run."""
         self._flags.lang_used(flags)
 
+    def keeps_commands_after_terminal(self) -> bool:
+        """True if commands that follow the end of the workflow in one activation are sent too."""
+        return self._flags.try_use(CoreFlag.MOVE_TERMINAL_COMMANDS, record=not self.replaying)
+
     @property
     def workflow_time(self) -> Timestamp:
         """The time that the workflow sees."""
@@ -416,6 +420,36 @@ class WorkflowMachines:
     def workflow_task_timeout(self) -> Duration | None:
         """How long one workflow task may take; None before the first event."""
         return self.started.workflow_task_timeout if self.started is not None else None
+
+    # --- Local activities, updates, resets ------------------------------------------------------
+
+    @property
+    def outstanding_local_activities(self) -> int:
+        """How many local activities keep the workflow task from being answered."""
+        return 0
+
+    def drain_local_activities(self) -> list[object]:
+        """Takes the requests for the manager of local activities, in order."""
+        return []
+
+    def local_resolution(self, seq: int, result: object) -> None:
+        """A local activity is over."""
+        raise FatalError(f"local activity {seq} was never asked for, but ended with {result!r}")
+
+    @property
+    def has_messages(self) -> bool:
+        """True if something is to be said to the server by protocol messages."""
+        return False
+
+    def drain_messages(self) -> list[Message]:
+        """Takes the protocol messages for the server, in order."""
+        return []
+
+    def reset_last_started(self, event_id: int) -> None:
+        """The server dropped a speculative workflow task: go back to this started event."""
+        self.current_started_event_id = event_id
+        self.last_processed_event -= 2
+        self._by_event = {key: m for key, m in self._by_event.items() if key <= event_id}
 
     # --- What machines ask ----------------------------------------------------------------------
 
