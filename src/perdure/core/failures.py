@@ -16,6 +16,7 @@ from temporalio.api.history.v1.message_pb2 import (
 
 __all__ = [
     "ActivityIdentity",
+    "ChildIdentity",
     "activity_cancelled",
     "activity_failed",
     "activity_timed_out",
@@ -42,6 +43,38 @@ class ActivityIdentity:
         info.scheduled_event_id = self.scheduled_event_id
         info.started_event_id = self.started_event_id
         info.identity = identity
+        info.retry_state = retry_state
+
+
+class ChildIdentity:
+    """What every failure of one child workflow says about it; the run id is empty until it is
+    known."""
+
+    __slots__ = (
+        "initiated_event_id",
+        "namespace",
+        "run_id",
+        "started_event_id",
+        "workflow_id",
+        "workflow_type",
+    )
+
+    def __init__(self, namespace: str, workflow_id: str, workflow_type: str) -> None:
+        self.namespace = namespace
+        self.workflow_id = workflow_id
+        self.workflow_type = workflow_type
+        self.run_id = ""
+        self.initiated_event_id = 0
+        self.started_event_id = 0
+
+    def put_on(self, failure: Failure, retry_state: RetryState.ValueType) -> None:
+        info = failure.child_workflow_execution_failure_info
+        info.namespace = self.namespace
+        info.workflow_execution.workflow_id = self.workflow_id
+        info.workflow_execution.run_id = self.run_id
+        info.workflow_type.name = self.workflow_type
+        info.initiated_event_id = self.initiated_event_id
+        info.started_event_id = self.started_event_id
         info.retry_state = retry_state
 
 

@@ -53,7 +53,15 @@ from perdure.core.history.events import (
 )
 from perdure.core.history.sequences import HistoryUpdate, NoSequence
 from perdure.core.machines.activity import ActivityMachine
+from perdure.core.machines.cancel_external import CancelExternalMachine
+from perdure.core.machines.child_workflow import ChildWorkflowMachine
+from perdure.core.machines.fire_and_forget import (
+    ModifyPropertiesMachine,
+    UpsertSearchAttributesMachine,
+)
 from perdure.core.machines.machine import Machine
+from perdure.core.machines.nexus_operation import NexusOperationMachine
+from perdure.core.machines.signal_external import SignalExternalMachine
 from perdure.core.machines.terminal import TERMINAL_MACHINES
 from perdure.core.machines.timer import TimerMachine
 from perdure.core.machines.workflow_task import WorkflowTaskMachine
@@ -103,12 +111,19 @@ _LangSchedule = Callable[["WorkflowMachines", LangCommand], Machine]
 _MACHINE_OF: Final[dict[str, _LangSchedule]] = {
     "start_timer": TimerMachine,
     "schedule_activity": ActivityMachine,
+    "start_child_workflow_execution": ChildWorkflowMachine,
+    "signal_external_workflow_execution": SignalExternalMachine,
+    "request_cancel_external_workflow_execution": CancelExternalMachine.of_command,
+    "schedule_nexus_operation": NexusOperationMachine,
 }
 """Variant of a command that begins something with a `seq`, to its machine."""
 
 _CANCELLED_VARIANT: Final[dict[str, tuple[str, str]]] = {
     "cancel_timer": ("start_timer", "seq"),
     "request_cancel_activity": ("schedule_activity", "seq"),
+    "cancel_child_workflow_execution": ("start_child_workflow_execution", "child_workflow_seq"),
+    "cancel_signal_workflow": ("signal_external_workflow_execution", "seq"),
+    "request_cancel_nexus_operation": ("schedule_nexus_operation", "seq"),
 }
 """Variant of a cancellation, to the variant that began the thing and the field that names it."""
 
@@ -325,6 +340,10 @@ class WorkflowMachines:
             self._cancel(command)
         elif variant in TERMINAL_MACHINES:
             TERMINAL_MACHINES[variant](self, command)
+        elif variant == "modify_workflow_properties":
+            ModifyPropertiesMachine(self, command)
+        elif variant == "upsert_workflow_search_attributes":
+            self._upsert_search_attributes(command)
         else:
             raise FatalError(f"the command {variant} is not supported")
 
@@ -338,6 +357,12 @@ class WorkflowMachines:
                 f" {begun_by} {seq}, which was never asked for in this run"
             )
         machine.cancel(command)
+
+    def _upsert_search_attributes(self, command: LangCommand) -> None:
+        attributes = SearchAttributes()
+        attributes.CopyFrom(command.body.search_attributes)
+        self.search_attributes.MergeFrom(attributes)
+        UpsertSearchAttributesMachine(self, attributes, command.annotations)
 
     def _prepare_commands(self) -> None:
         """Moves the new commands behind those that wait already, without withdrawn ones."""
@@ -472,6 +497,9 @@ class WorkflowMachines:
 
     def checks_identity(self) -> bool:
         return self._flags.try_use(CoreFlag.ID_AND_TYPE_CHECKS, record=not self.replaying)
+
+    def checks_nexus_identity(self) -> bool:
+        return self._flags.try_use(CoreFlag.NEXUS_OPERATION_CHECKS, record=not self.replaying)
 
     def _advance_time(self, at: int) -> None:
         self._workflow_time = max(self._workflow_time, at)

@@ -49,3 +49,6 @@ class Host(Protocol):
 
     def checks_identity(self) -> bool:
         """True if ids and types of commands are compared with history in this run."""
+
+    def checks_nexus_identity(self) -> bool:
+        """The same for service and operation of Nexus operations."""
