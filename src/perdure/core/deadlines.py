@@ -9,11 +9,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from itertools import count
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 __all__ = ["Deadlines"]
 
 Key = TypeVar("Key")
+
+_SLACK: Final = 64
+"""Replaced deadlines that may stay in the heap before it is built anew."""
 
 
 class Deadlines(Generic[Key]):
@@ -33,6 +36,9 @@ class Deadlines(Generic[Key]):
         order = next(self._order)
         self._current[key] = (at, order)
         heapq.heappush(self._heap, (at, order, key))
+        if len(self._heap) > 2 * len(self._current) + _SLACK:
+            self._heap = [(at, order, key) for key, (at, order) in self._current.items()]
+            heapq.heapify(self._heap)
 
     def clear(self, key: Key) -> None:
         """Forget it, if it was set."""

@@ -1,4 +1,4 @@
-"""What the machines of a run ask of the local activity manager, and what they get back.
+"""What runs ask of the worker's local activities (`local_activities`), and what they get back.
 
 A request carries lang's own command, never a copy of it: arguments may be large.
 """
@@ -17,11 +17,15 @@ from temporalio.bridge.proto.workflow_commands.workflow_commands_pb2 import Sche
 from perdure.core.run_info import RunInfo
 
 __all__ = [
+    "CancelsDelivered",
     "LocalActivityCancel",
     "LocalActivityRequest",
+    "LocalEvent",
     "LocalOutcome",
     "LocalRequest",
     "LocalResult",
+    "PermitReleased",
+    "Resolved",
 ]
 
 
@@ -57,8 +61,8 @@ class LocalOutcome(enum.Enum):
 class LocalResult:
     """The end of a local activity, or of its attempts within this workflow task.
 
-    `payload` belongs to COMPLETED (None when nothing was returned). `failure` is there for all other
-    outcomes: for TIMED_OUT it holds TimeoutFailureInfo, for CANCELLED CanceledFailureInfo.
+    `payload` belongs to COMPLETED (None when nothing was returned). `failure` is there for all
+    other outcomes: for TIMED_OUT it holds TimeoutFailureInfo, for CANCELLED CanceledFailureInfo.
     `attempt` is the attempt that ended so; `runtime` the seconds it ran, None if it never did.
     With `backoff` (seconds) the activity is not over: the workflow waits that long and schedules it
     again with `attempt + 1` and `original_schedule_time`.
@@ -72,3 +76,29 @@ class LocalResult:
     failure: Failure | None = None
     runtime: float | None = None
     backoff: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A local activity is over, for its run."""
+
+    run_id: str
+    result: LocalResult
+
+
+@dataclass(frozen=True, slots=True)
+class PermitReleased:
+    """The attempt that was started with this permit is over."""
+
+    permit: object
+    activity_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class CancelsDelivered:
+    """`cancel_all` of this run is done: lang was told of every cancellation."""
+
+    run_id: str
+
+
+LocalEvent: TypeAlias = Resolved | PermitReleased | CancelsDelivered
