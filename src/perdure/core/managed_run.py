@@ -44,6 +44,7 @@ from perdure.core.completion import Failed, MalformedCompletion, Succeeded, in_o
 from perdure.core.errors import FatalError, NondeterminismError
 from perdure.core.history.paginator import EmptyHistoryPage, HistoryPaginator
 from perdure.core.history.sequences import HistoryUpdate
+from perdure.core.local_requests import LocalResult
 from perdure.core.outcomes import (
     Action,
     CancelAllLocalActivities,
@@ -213,7 +214,7 @@ class ManagedRun:
         self.fails_after_eviction: OutstandingTask | None = None
         self._report: _Report | None = None
         self._parked: _Parked | None = None
-        self._results: deque[tuple[int, object]] = deque()
+        self._results: deque[tuple[int, LocalResult]] = deque()
         self._fresh = False
         self._slot_goes_on = False
         self._had_locals = False
@@ -260,7 +261,7 @@ class ManagedRun:
                 completed=False,
             )
 
-    def local_resolved(self, seq: int, result: object) -> None:
+    def local_resolved(self, seq: int, result: LocalResult) -> None:
         """A local activity is over. Once the run is leaving, nobody wants to know."""
         if not self._cancelling_locals:
             self._results.append((seq, result))

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from temporalio.api.command.v1.message_pb2 import Command
 from temporalio.api.enums.v1.workflow_pb2 import VersioningBehavior
@@ -40,6 +40,9 @@ from temporalio.bridge.proto.workflow_activation.workflow_activation_pb2 import 
 from temporalio.bridge.proto.workflow_completion.workflow_completion_pb2 import (
     WorkflowActivationCompletion,
 )
+
+if TYPE_CHECKING:
+    from perdure.core.local_requests import LocalRequest, LocalResult
 
 __all__ = [
     "Action",
@@ -213,7 +216,7 @@ class LocalResolved:
 
     run_id: str
     seq: int
-    result: object
+    result: LocalResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +327,7 @@ class RunLocalActivities:
     """Requests for the local activity manager, in order: new ones and cancellations."""
 
     run_id: str
-    requests: tuple[object, ...]
+    requests: tuple[LocalRequest, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,7 @@ from perdure.core.history.events import (
     initiating_event_id,
 )
 from perdure.core.history.sequences import HistoryUpdate, NoSequence
+from perdure.core.local_requests import LocalRequest, LocalResult
 from perdure.core.machines.activity import ActivityMachine
 from perdure.core.machines.cancel_external import CancelExternalMachine
 from perdure.core.machines.child_workflow import ChildWorkflowMachine
@@ -453,11 +454,11 @@ class WorkflowMachines:
         """How many local activities keep the workflow task from being answered."""
         return 0
 
-    def drain_local_activities(self) -> list[object]:
+    def drain_local_activities(self) -> list[LocalRequest]:
         """Takes the requests for the manager of local activities, in order."""
         return []
 
-    def local_resolution(self, seq: int, result: object) -> None:
+    def local_resolution(self, seq: int, result: LocalResult) -> None:
         """A local activity is over."""
         raise FatalError(f"local activity {seq} was never asked for, but ended with {result!r}")
 
@@ -474,7 +475,8 @@ class WorkflowMachines:
         """The server dropped a speculative workflow task: go back to this started event."""
         self.current_started_event_id = event_id
         self.last_processed_event -= 2
-        self._by_event = {key: m for key, m in self._by_event.items() if key <= event_id}
+        last = self.last_processed_event
+        self._by_event = {key: m for key, m in self._by_event.items() if key <= last}
 
     # --- What machines ask ----------------------------------------------------------------------
 

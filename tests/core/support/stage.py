@@ -20,7 +20,7 @@ from temporalio.api.workflowservice.v1 import (
     RespondWorkflowTaskCompletedResponse,
     RespondWorkflowTaskFailedRequest,
 )
-from temporalio.bridge.proto.workflow_activation import WorkflowActivation
+from temporalio.bridge.proto.workflow_activation import RemoveFromCache, WorkflowActivation
 from temporalio.bridge.proto.workflow_commands import WorkflowCommand
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from tests.core.support.history_builder import HistoryBuilder, HistorySlice, payload
@@ -134,7 +134,7 @@ class Stage:
 
     def evict(self, run_id: str = RUN) -> None:
         """Somebody asks for the eviction of the run."""
-        reason = outcomes.RemoveFromCache.EvictionReason.LANG_REQUESTED
+        reason = RemoveFromCache.EvictionReason.LANG_REQUESTED
         self.feed(outcomes.EvictionRequested(run_id, "wanted by the test", reason))
 
     def stop(self) -> None:
@@ -153,7 +153,7 @@ class Stage:
 
     def all(self, kind: type[A]) -> list[A]:
         """All actions of this kind; they are gone afterwards."""
-        found = [action for action in self.actions if isinstance(action, kind)]
+        found: list[A] = [action for action in self.actions if isinstance(action, kind)]
         self.actions = deque(a for a in self.actions if not isinstance(a, kind))
         return found
 
