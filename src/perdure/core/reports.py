@@ -35,7 +35,7 @@ from temporalio.api.workflowservice.v1.request_response_pb2 import (
 )
 from temporalio.bridge.proto.workflow_commands.workflow_commands_pb2 import QueryResult
 
-from perdure.core.outcomes import DeploymentVersion, Problem, ProblemKind, StreamSettings
+from perdure.core.outcomes import BuildId, DeploymentVersion, Problem, ProblemKind, StreamSettings
 
 __all__ = ["TOO_LARGE", "Reports", "problem_of", "too_large_failure"]
 
@@ -85,8 +85,11 @@ class Reports:
         self._settings = settings
         self._sticky = _sticky_attributes(settings)
         self._deployment: WorkerDeploymentOptions | None = None
-        self._stamp: WorkerVersionStamp | None = None
         versioning = settings.versioning
+        self._stamp = WorkerVersionStamp(
+            build_id=versioning.build_id,
+            use_versioning=isinstance(versioning, BuildId) and versioning.use_for_versioning,
+        )
         if isinstance(versioning, DeploymentVersion):
             mode = (
                 WorkerVersioningMode.WORKER_VERSIONING_MODE_VERSIONED
@@ -97,10 +100,6 @@ class Reports:
                 deployment_name=versioning.deployment_name,
                 build_id=versioning.build_id,
                 worker_versioning_mode=mode,
-            )
-        else:
-            self._stamp = WorkerVersionStamp(
-                build_id=versioning.build_id, use_versioning=versioning.use_for_versioning
             )
 
     def complete(
@@ -141,8 +140,6 @@ class Reports:
             deployment_options=self._deployment,
         )
         request.capabilities.discard_speculative_workflow_task_with_events = True
-        if self._stamp is not None and not self._stamp.use_versioning:
-            request.binary_checksum = self._stamp.build_id
         for answer in answers:
             request.query_results[answer.query_id].CopyFrom(_query_result(answer))
         return request
@@ -173,8 +170,6 @@ class Reports:
         )
         if result.HasField("answer"):
             request.query_result.CopyFrom(result.answer)
-        if result.HasField("failure"):
-            request.failure.CopyFrom(result.failure)
         return request
 
     def fail_query(
@@ -191,7 +186,6 @@ class Reports:
             completed_type=QueryResultType.QUERY_RESULT_TYPE_FAILED,
             namespace=self._settings.namespace,
             error_message=failure.message,
-            failure=failure,
             cause=cause,
         )
 
@@ -230,5 +224,4 @@ def _query_result(answer: QueryResult) -> WorkflowQueryResult:
     return WorkflowQueryResult(
         result_type=QueryResultType.QUERY_RESULT_TYPE_FAILED,
         error_message=answer.failed.message,
-        failure=answer.failed,
     )
