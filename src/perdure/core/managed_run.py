@@ -2,7 +2,7 @@
 
 A run has at most one workflow task, at most one activation at lang, and at most one answer under
 way to the server. Whatever else arrives for it waits: tasks in `buffer`, results of local
-activities in `_results`. `advance` is the one place that decides what comes next, so every event
+activities in `locals`. `advance` is the one place that decides what comes next, so every event
 is handled by changing the state and advancing:
 
 1. nothing, while lang, the server or a page of history is awaited;
@@ -21,19 +21,14 @@ leaves the cache.
 from __future__ import annotations
 
 import enum
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from temporalio.api.command.v1.message_pb2 import Command
 from temporalio.api.enums.v1.command_type_pb2 import CommandType
 from temporalio.api.enums.v1.failed_cause_pb2 import WorkflowTaskFailedCause as Cause
-from temporalio.api.failure.v1.message_pb2 import ApplicationFailureInfo, Failure
+from temporalio.api.failure.v1.message_pb2 import Failure
 from temporalio.api.history.v1.message_pb2 import HistoryEvent
-from temporalio.api.workflowservice.v1.request_response_pb2 import (
-    RespondWorkflowTaskCompletedRequest,
-)
 from temporalio.bridge.proto.workflow_activation.workflow_activation_pb2 import (
     RemoveFromCache,
     WorkflowActivation,
@@ -51,7 +46,6 @@ from perdure.core.outcomes import (
     ClearHeartbeat,
     CompleteTask,
     Counted,
-    EvictionReason,
     FailTask,
     LangActivation,
     ProblemKind,
@@ -62,39 +56,30 @@ from perdure.core.outcomes import (
     SetHeartbeat,
     StreamSettings,
 )
-from perdure.core.reports import TOO_LARGE, Reports, too_large_failure
+from perdure.core.reports import TOO_LARGE, Reports, choose_eager, too_large_failure
+from perdure.core.run_locals import HEARTBEAT_FRACTION, RunLocals
 from perdure.core.task import HeldTask, OutstandingTask, TaskBuffer
+from perdure.core.verdicts import (
+    QUERY_EXPIRED,
+    Eviction,
+    Verdict,
+    history_missing,
+    lang_failed,
+    machines_failed,
+    refused,
+)
 from perdure.core.workflow_machines import Step, WorkflowMachines
 
-__all__ = ["Desk", "Eviction", "ManagedRun", "Waiting"]
-
-HEARTBEAT_FRACTION: Final = 0.8
-"""Part of the task's time-out after which the server is told that local activities still run."""
+__all__ = ["Desk", "ManagedRun", "Waiting"]
 
 _TASK_TIMEOUT: Final = 10.0
 """Seconds that a task may take when its history does not say: the server's default."""
 
-_UNSPECIFIED: Final = RemoveFromCache.EvictionReason.UNSPECIFIED
 _NO_MORE_QUERIES: Final = frozenset(RemoveFromCache.EvictionReason.values()) - {
     RemoveFromCache.EvictionReason.CACHE_FULL,
     RemoveFromCache.EvictionReason.WORKFLOW_EXECUTION_ENDING,
 }
 """Reasons after which nobody can answer the queries that wait: the run is not to be trusted."""
-
-_REFUSALS: Final[dict[ProblemKind, tuple[str, EvictionReason]]] = {
-    ProblemKind.UNHANDLED_COMMAND: (
-        "Workflow task completion was rejected: new events had arrived",
-        RemoveFromCache.EvictionReason.UNHANDLED_COMMAND,
-    ),
-    ProblemKind.NOT_FOUND: (
-        "Workflow task not found",
-        RemoveFromCache.EvictionReason.TASK_NOT_FOUND,
-    ),
-    ProblemKind.OTHER: (
-        "Error reporting WFT to server",
-        RemoveFromCache.EvictionReason.FATAL,
-    ),
-}
 
 _ENDINGS: Final[dict[int, str]] = {
     CommandType.COMMAND_TYPE_COMPLETE_WORKFLOW_EXECUTION: "workflow_completed",
@@ -103,6 +88,14 @@ _ENDINGS: Final[dict[int, str]] = {
     CommandType.COMMAND_TYPE_CONTINUE_AS_NEW_WORKFLOW_EXECUTION: "workflow_continue_as_new",
 }
 """Commands that end a workflow, and the metric that counts each."""
+
+
+_COMPLETED: Final = Eviction(
+    "Workflow completed", RemoveFromCache.EvictionReason.WORKFLOW_EXECUTION_ENDING
+)
+_REPLAYED: Final = Eviction(
+    "Always evict workflows after replay", RemoveFromCache.EvictionReason.LANG_REQUESTED
+)
 
 
 class Waiting(enum.Enum):
@@ -116,18 +109,9 @@ class Waiting(enum.Enum):
 
 class _Report(enum.Enum):
     COMPLETE = "complete"
-    FORCED_FAILURE = "forced failure"
     FAIL = "fail"
     QUERY = "query"
     QUERY_TOO_LARGE = "query too large"
-
-
-@dataclass(frozen=True, slots=True)
-class Eviction:
-    """Why a run is to leave the cache."""
-
-    message: str
-    reason: EvictionReason
 
 
 class _Parked:
@@ -161,24 +145,18 @@ class ManagedRun:
     """See the module. The stream calls `advance` after every call of another method."""
 
     __slots__ = (
-        "_cancelled_locals",
-        "_cancelling_locals",
         "_desk",
         "_fresh",
-        "_had_locals",
-        "_heartbeat_due",
-        "_heartbeat_set",
         "_parked",
         "_report",
-        "_results",
         "_slot_goes_on",
-        "_waits_for_locals",
         "_with_terminal",
         "broken",
         "buffer",
         "ended",
         "eviction",
         "fails_after_eviction",
+        "locals",
         "machines",
         "pages",
         "removed",
@@ -214,15 +192,9 @@ class ManagedRun:
         self.fails_after_eviction: OutstandingTask | None = None
         self._report: _Report | None = None
         self._parked: _Parked | None = None
-        self._results: deque[tuple[int, LocalResult]] = deque()
+        self.locals = RunLocals()
         self._fresh = False
         self._slot_goes_on = False
-        self._had_locals = False
-        self._waits_for_locals = False
-        self._heartbeat_due = False
-        self._heartbeat_set = False
-        self._cancelling_locals = False
-        self._cancelled_locals = False
         self._with_terminal: int | None = None
 
     # --- What the stream asks -------------------------------------------------------------------
@@ -237,11 +209,6 @@ class ManagedRun:
             or self._parked is not None
             or self.machines.outstanding_local_activities > 0
         )
-
-    @property
-    def has_locals(self) -> bool:
-        """True if it runs local activities, or ran some."""
-        return self._had_locals
 
     def has_pending_work(self, *, ignore_evictions: bool) -> bool:
         """True as long as a shutdown must not end without this run."""
@@ -261,27 +228,18 @@ class ManagedRun:
                 completed=False,
             )
 
-    def local_resolved(self, seq: int, result: LocalResult) -> None:
-        """A local activity is over. Once the run is leaving, nobody wants to know."""
-        if not self._cancelling_locals:
-            self._results.append((seq, result))
-
-    def local_cancels_delivered(self) -> None:
-        """Lang has been told to stop everything local: the eviction may follow."""
-        self._cancelled_locals = True
-
     def heartbeat_due(self, task_token: bytes) -> None:
         """The task would soon time out."""
         if self.task is not None and self.task.token == task_token:
-            self._heartbeat_due = True
+            self.locals.heartbeat_due = True
 
-    def request_eviction(self, message: str, reason: EvictionReason) -> None:
+    def request_eviction(self, eviction: Eviction) -> None:
         """Have the run leave the cache as soon as it may; a later reason replaces an earlier."""
         if self.waiting is Waiting.LANG_EVICTION:
             return
-        self.eviction = Eviction(message, reason)
+        self.eviction = eviction
         task = self.task
-        if task is not None and reason in _NO_MORE_QUERIES and not task.has_legacy_query:
+        if task is not None and eviction.reason in _NO_MORE_QUERIES and not task.has_legacy_query:
             task.pending_queries.clear()
 
     def page_fetched(self, events: Sequence[HistoryEvent], next_page_token: bytes) -> None:
@@ -314,15 +272,7 @@ class ManagedRun:
         self._parked = None
         if self.waiting is None:
             self.waiting = Waiting.CORE
-        self._fail(
-            Failure(message=f"Fetching history failed: {text}"),
-            Cause.WORKFLOW_TASK_FAILED_CAUSE_WORKFLOW_WORKER_UNHANDLED_FAILURE,
-            Eviction(
-                f"Fetching history failed: {text}",
-                RemoveFromCache.EvictionReason.PAGINATION_OR_HISTORY_FETCH,
-            ),
-            in_completion=False,
-        )
+        self._fail(history_missing(text))
 
     def leave_unread(self, task: OutstandingTask, text: str) -> None:
         """The history of a task for this run cannot be had: the run is stale, and leaves.
@@ -332,10 +282,7 @@ class ManagedRun:
         earlier, self.fails_after_eviction = self.fails_after_eviction, task
         if earlier is not None:
             self._release(earlier, completed=False)
-        self.request_eviction(
-            f"Fetching history failed: {text}",
-            RemoveFromCache.EvictionReason.PAGINATION_OR_HISTORY_FETCH,
-        )
+        self.request_eviction(history_missing(text).eviction)
 
     def completed(self, done: Succeeded | Failed) -> None:
         """Lang has answered. Raises `MalformedCompletion`, changing nothing."""
@@ -346,15 +293,7 @@ class ManagedRun:
                 raise MalformedCompletion(self.run_id, "an eviction is answered with no commands")
             self._eviction_answered()
         elif isinstance(done, Failed):
-            self._fail(
-                done.failure,
-                done.cause,
-                Eviction(
-                    f"Workflow activation completion failed: {done.failure.message}",
-                    RemoveFromCache.EvictionReason.LANG_FAIL,
-                ),
-                in_completion=True,
-            )
+            self._fail(lang_failed(done))
         else:
             self._succeed(done)
 
@@ -366,14 +305,13 @@ class ManagedRun:
         report, self._report = self._report, None
         task = self.task
         problem = outcome.problem
-        if report is _Report.COMPLETE or report is _Report.FORCED_FAILURE:
+        if report is _Report.COMPLETE:
             if problem is None:
                 self._accepted(outcome)
             elif problem.kind in TOO_LARGE and self._fail_too_large(problem.kind, problem.text):
                 return None
             elif problem.kind not in TOO_LARGE:
-                message, reason = _REFUSALS[problem.kind]
-                self.request_eviction(f"{message}: {problem.text}", reason)
+                self.request_eviction(refused(problem))
         elif report is _Report.QUERY and task is not None:
             if problem is not None and problem.kind in TOO_LARGE:
                 cause, _ = TOO_LARGE[problem.kind]
@@ -413,9 +351,7 @@ class ManagedRun:
             self._start(task)
             return True
         if self.ended:
-            self.request_eviction(
-                "Workflow completed", RemoveFromCache.EvictionReason.WORKFLOW_EXECUTION_ENDING
-            )
+            self.request_eviction(_COMPLETED)
             return True
         return False
 
@@ -426,14 +362,15 @@ class ManagedRun:
             self._activate(Waiting.LANG, machines.activation())
             machines.completed_activation_dispatched()
             return False
-        if self._results and self.eviction is None:
-            self._resolve_next_local()
+        result = self.locals.next_result() if self.eviction is None else None
+        if result is not None:
+            self._resolve_local(*result)
             return True
         has_locals = machines.outstanding_local_activities > 0
         if not has_locals and (
-            self._waits_for_locals or (self._fresh and not task.pending_queries)
+            self.locals.holds_task or (self._fresh and not task.pending_queries)
         ):
-            self._waits_for_locals = False
+            self.locals.holds_task = False
             self._answer_by_core()
             return True
         if task.pending_queries:
@@ -443,7 +380,7 @@ class ManagedRun:
         if self.eviction is not None:
             self._evict()
             return False
-        if self._heartbeat_due:
+        if self.locals.heartbeat_due:
             self._answer_by_core()
             return True
         if has_locals:
@@ -462,10 +399,8 @@ class ManagedRun:
 
     def _evict(self) -> None:
         """Ask lang to drop the run, once nothing local of it can surface any more."""
-        if self._had_locals and not self._cancelled_locals:
-            if not self._cancelling_locals:
-                self._cancelling_locals = True
-                self._results.clear()
+        if not self.locals.may_leave:
+            if self.locals.begin_leaving():
                 self._desk.emit(CancelAllLocalActivities(self.run_id))
             return
         eviction = self.eviction
@@ -487,7 +422,7 @@ class ManagedRun:
         self.task = OutstandingTask(work, task.permit, task.received_at)
         self.pages = task.pages
         self._fresh = True
-        self._waits_for_locals = self._heartbeat_due = self._heartbeat_set = False
+        self.locals.task_began()
         if work.legacy_query is not None and work.queries:
             self._break(
                 FatalError("a workflow task carries queries in the old and in the new form"),
@@ -498,12 +433,7 @@ class ManagedRun:
             work.previous_started_event_id < self.machines.current_started_event_id
         ):
             self.waiting = Waiting.CORE
-            self._fail(
-                Failure(message="Query expired"),
-                Cause.WORKFLOW_TASK_FAILED_CAUSE_UNSPECIFIED,
-                Eviction("Query expired", _UNSPECIFIED),
-                in_completion=False,
-            )
+            self._fail(QUERY_EXPIRED)
             return
         try:
             self.machines.new_history(task.history, work.messages)
@@ -563,8 +493,8 @@ class ManagedRun:
             if not self._slot_goes_on:
                 self._release(task, completed=not self.broken)
             self.task = None
-            if self._heartbeat_set:
-                self._heartbeat_set = False
+            if self.locals.heartbeat_set:
+                self.locals.heartbeat_set = False
                 self._desk.emit(ClearHeartbeat(self.run_id))
         if is_leaving:
             self.removed = True
@@ -573,10 +503,7 @@ class ManagedRun:
             and self.eviction is None
             and not self.machines.replaying
         ):
-            self.request_eviction(
-                "Always evict workflows after replay",
-                RemoveFromCache.EvictionReason.LANG_REQUESTED,
-            )
+            self.request_eviction(_REPLAYED)
 
     def _release(self, task: OutstandingTask, *, completed: bool) -> None:
         self._desk.emit(ReleasePermit(task.permit, self.workflow_type, task.received_at, completed))
@@ -589,11 +516,10 @@ class ManagedRun:
     def _request_locals(self) -> None:
         requests = self.machines.drain_local_activities()
         if requests:
-            self._had_locals = True
+            self.locals.had_any = True
             self._desk.emit(RunLocalActivities(self.run_id, tuple(requests)))
 
-    def _resolve_next_local(self) -> None:
-        seq, result = self._results.popleft()
+    def _resolve_local(self, seq: int, result: LocalResult) -> None:
         try:
             self.machines.local_resolution(seq, result)
         except (FatalError, NondeterminismError) as error:
@@ -601,9 +527,9 @@ class ManagedRun:
 
     def _wait_for_locals(self, task: OutstandingTask) -> None:
         self._fresh = False
-        self._waits_for_locals = True
-        if not self._heartbeat_set:
-            self._heartbeat_set = True
+        self.locals.holds_task = True
+        if not self.locals.heartbeat_set:
+            self.locals.heartbeat_set = True
             timeout = self.machines.workflow_task_timeout
             seconds = timeout.ToNanoseconds() / 1e9 if timeout is not None else _TASK_TIMEOUT
             at = task.received_at + HEARTBEAT_FRACTION * seconds
@@ -659,9 +585,9 @@ class ManagedRun:
         task, machines = self.task, self.machines
         assert task is not None
         has_locals = machines.outstanding_local_activities > 0
-        heartbeat = self._heartbeat_due and self.waiting is Waiting.CORE
+        heartbeat = self.locals.heartbeat_due and self.waiting is Waiting.CORE
         if heartbeat:
-            self._heartbeat_due = False
+            self.locals.heartbeat_due = False
         respond = not (
             machines.has_jobs
             or machines.replaying
@@ -672,7 +598,7 @@ class ManagedRun:
         if respond or done.answers:
             self._complete_task(done, force_new_task=has_locals)
         else:
-            self._waits_for_locals = has_locals
+            self.locals.holds_task = has_locals
             self._settle(task_is_over=False)
 
     def _complete_task(self, done: Succeeded, *, force_new_task: bool) -> None:
@@ -695,7 +621,7 @@ class ManagedRun:
         )
         self._send(
             _Report.COMPLETE,
-            CompleteTask(self.run_id, request, _choose_eager(request, self._desk.settings)),
+            CompleteTask(self.run_id, request, choose_eager(request, self._desk.settings)),
         )
 
     def _accepted(self, outcome: Reported) -> None:
@@ -746,26 +672,11 @@ class ManagedRun:
         self.broken = True
         if self.waiting is None:
             self.waiting = Waiting.CORE
-        nondeterminism = isinstance(error, NondeterminismError)
-        failure = Failure(
-            message=error.message,
-            application_failure_info=ApplicationFailureInfo(
-                type="NondeterminismError" if nondeterminism else "FatalError",
-                non_retryable=True,
-            ),
-        )
-        message = f"Workflow activation completion failed: {error.message}"
-        if nondeterminism:
-            cause = Cause.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR
-            reason = RemoveFromCache.EvictionReason.NONDETERMINISM
+        verdict = machines_failed(error, in_completion=in_completion)
+        if verdict.is_nondeterminism and self._fails_workflow():
+            self._fail_workflow(verdict)
         else:
-            cause = Cause.WORKFLOW_TASK_FAILED_CAUSE_WORKFLOW_WORKER_UNHANDLED_FAILURE
-            reason = RemoveFromCache.EvictionReason.FATAL
-        eviction = Eviction(message, reason if in_completion else _UNSPECIFIED)
-        if nondeterminism and self._fails_workflow():
-            self._fail_workflow(failure, eviction)
-        else:
-            self._fail(failure, cause, eviction, in_completion=in_completion)
+            self._fail(verdict)
 
     def _fails_workflow(self) -> bool:
         """True if nondeterminism ends the workflow instead of waiting for better code."""
@@ -780,51 +691,39 @@ class ManagedRun:
             )
         )
 
-    def _fail_workflow(self, failure: Failure, eviction: Eviction) -> None:
+    def _fail_workflow(self, verdict: Verdict) -> None:
         task = self.task
         assert task is not None
-        self.request_eviction(eviction.message, eviction.reason)
+        self.request_eviction(verdict.eviction)
         command = Command(command_type=CommandType.COMMAND_TYPE_FAIL_WORKFLOW_EXECUTION)
-        command.fail_workflow_execution_command_attributes.failure.CopyFrom(failure)
+        command.fail_workflow_execution_command_attributes.failure.CopyFrom(verdict.failure)
         self._with_terminal = command.command_type
         request = self._desk.reports.complete(task.token, [command])
-        self._send(_Report.FORCED_FAILURE, CompleteTask(self.run_id, request))
+        self._send(_Report.COMPLETE, CompleteTask(self.run_id, request))
 
-    def _fail(
-        self,
-        failure: Failure,
-        cause: Cause.ValueType,
-        eviction: Eviction,
-        *,
-        in_completion: bool,
-    ) -> None:
-        """Fail the task, once, and have the run leave the cache.
-
-        A lone query is answered with the failure only if lang saw it fail: otherwise the server
-        asks again, perhaps somebody else.
-        """
-        self.request_eviction(eviction.message, eviction.reason)
+    def _fail(self, verdict: Verdict) -> None:
+        """Fail the task, once, and have the run leave the cache."""
+        self.request_eviction(verdict.eviction)
         task, reports = self.task, self._desk.reports
         if task is None:
             self._settle(task_is_over=False)
         elif task.has_legacy_query:
-            if in_completion:
-                request = reports.fail_query(task.token, failure, cause)
-                self._send(_Report.QUERY, RespondQuery(self.run_id, request))
+            if verdict.in_completion:
+                query = reports.fail_query(task.token, verdict.failure, verdict.cause)
+                self._send(_Report.QUERY, RespondQuery(self.run_id, query))
             else:
                 task.pending_queries.clear()
                 self._settle(task_is_over=True)
         elif task.attempt <= 1:
-            self._count("workflow_task_execution_failed", _failure_reason(cause))
-            self._send(
-                _Report.FAIL, FailTask(self.run_id, reports.fail(task.token, cause, failure))
-            )
+            self._count("workflow_task_execution_failed", verdict.metric_reason)
+            request = reports.fail(task.token, verdict.cause, verdict.failure)
+            self._send(_Report.FAIL, FailTask(self.run_id, request))
         else:
             self._settle(task_is_over=True)
 
     def _fail_too_large(self, kind: ProblemKind, text: str) -> bool:
         """The answer was too large to be sent: fail the task, once."""
-        self.request_eviction(text, RemoveFromCache.EvictionReason.FATAL)
+        self.request_eviction(Eviction(text, RemoveFromCache.EvictionReason.FATAL))
         task = self.task
         if task is None or task.attempt > 1:
             return False
@@ -833,30 +732,3 @@ class ManagedRun:
         request = self._desk.reports.fail(task.token, cause, too_large_failure(kind, text))
         self._send(_Report.FAIL, FailTask(self.run_id, request))
         return True
-
-
-def _failure_reason(cause: Cause.ValueType) -> str:
-    if cause == Cause.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR:
-        return "NonDeterminismError"
-    return "WorkflowError"
-
-
-def _choose_eager(
-    request: RespondWorkflowTaskCompletedRequest, settings: StreamSettings
-) -> tuple[Command, ...]:
-    """The commands whose activities may start on this worker at once; the others may not ask."""
-    eager: list[Command] = []
-    for command in request.commands:
-        if command.command_type != CommandType.COMMAND_TYPE_SCHEDULE_ACTIVITY_TASK:
-            continue
-        attributes = command.schedule_activity_task_command_attributes
-        if not attributes.request_eager_execution:
-            continue
-        if (
-            attributes.task_queue.name == settings.task_queue
-            and len(eager) < settings.max_eager_activities
-        ):
-            eager.append(command)
-        else:
-            attributes.request_eager_execution = False
-    return tuple(eager)

@@ -18,6 +18,7 @@ from temporalio.api.common.v1.message_pb2 import (
     WorkerVersionStamp,
 )
 from temporalio.api.deployment.v1.message_pb2 import WorkerDeploymentOptions
+from temporalio.api.enums.v1.command_type_pb2 import CommandType
 from temporalio.api.enums.v1.deployment_pb2 import WorkerVersioningMode
 from temporalio.api.enums.v1.failed_cause_pb2 import WorkflowTaskFailedCause
 from temporalio.api.enums.v1.query_pb2 import QueryResultType
@@ -37,7 +38,7 @@ from temporalio.bridge.proto.workflow_commands.workflow_commands_pb2 import Quer
 
 from perdure.core.outcomes import BuildId, DeploymentVersion, Problem, ProblemKind, StreamSettings
 
-__all__ = ["TOO_LARGE", "Reports", "problem_of", "too_large_failure"]
+__all__ = ["TOO_LARGE", "Reports", "choose_eager", "problem_of", "too_large_failure"]
 
 _NOT_FOUND: Final = 5
 _INVALID_ARGUMENT: Final = 3
@@ -188,6 +189,27 @@ class Reports:
             error_message=failure.message,
             cause=cause,
         )
+
+
+def choose_eager(
+    request: RespondWorkflowTaskCompletedRequest, settings: StreamSettings
+) -> tuple[Command, ...]:
+    """The commands whose activities may start on this worker at once; the others may not ask."""
+    eager: list[Command] = []
+    for command in request.commands:
+        if command.command_type != CommandType.COMMAND_TYPE_SCHEDULE_ACTIVITY_TASK:
+            continue
+        attributes = command.schedule_activity_task_command_attributes
+        if not attributes.request_eager_execution:
+            continue
+        if (
+            attributes.task_queue.name == settings.task_queue
+            and len(eager) < settings.max_eager_activities
+        ):
+            eager.append(command)
+        else:
+            attributes.request_eager_execution = False
+    return tuple(eager)
 
 
 def too_large_failure(kind: ProblemKind, text: str) -> Failure:

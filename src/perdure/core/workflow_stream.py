@@ -13,10 +13,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
-from temporalio.api.enums.v1.failed_cause_pb2 import WorkflowTaskFailedCause as Cause
-from temporalio.api.failure.v1.message_pb2 import Failure
 from temporalio.api.history.v1.message_pb2 import HistoryEvent
 from temporalio.bridge.proto.workflow_activation.workflow_activation_pb2 import RemoveFromCache
 
@@ -50,9 +48,12 @@ from perdure.core.outcomes import (
 from perdure.core.reports import Reports
 from perdure.core.run_info import RunInfo
 from perdure.core.task import HeldTask, OutstandingTask, PreparedTask, TaskBuffer, prepare
+from perdure.core.verdicts import Eviction, history_missing
 from perdure.core.workflow_machines import WorkflowMachines
 
 __all__ = ["WorkflowStream"]
+
+_CACHE_FULL: Final = Eviction("Workflow cache full", RemoveFromCache.EvictionReason.CACHE_FULL)
 
 
 class _Reading:
@@ -289,11 +290,8 @@ class WorkflowStream:
             self._go_on(run)
             return
         if not work.is_query_only and work.attempt <= 1:
-            request = self.reports.fail(
-                work.token,
-                Cause.WORKFLOW_TASK_FAILED_CAUSE_WORKFLOW_WORKER_UNHANDLED_FAILURE,
-                Failure(message=f"Fetching history failed: {text}"),
-            )
+            verdict = history_missing(text)
+            request = self.reports.fail(work.token, verdict.cause, verdict.failure)
             self.emit(FailTask(work.run_id, request, unstored=True))
         self._release(work, permit, received_at)
 
@@ -322,13 +320,13 @@ class WorkflowStream:
     def _on_local_resolved(self, given: LocalResolved) -> None:
         run = self._runs.get(given.run_id)
         if run is not None:
-            run.local_resolved(given.seq, given.result)
+            run.locals.resolved(given.seq, given.result)
             self._go_on(run)
 
     def _on_local_cancels_delivered(self, given: LocalCancelsDelivered) -> None:
         run = self._runs.get(given.run_id)
         if run is not None:
-            run.local_cancels_delivered()
+            run.locals.cancels_delivered()
             self._go_on(run)
 
     def _on_heartbeat_due(self, given: HeartbeatDue) -> None:
@@ -340,7 +338,7 @@ class WorkflowStream:
     def _on_eviction_requested(self, given: EvictionRequested) -> None:
         run = self._runs.get(given.run_id)
         if run is not None:
-            run.request_eviction(given.message, given.reason)
+            run.request_eviction(Eviction(given.message, given.reason))
             self._go_on(run)
 
     def _on_shutdown_requested(self, _given: ShutdownRequested) -> None:
@@ -358,7 +356,7 @@ class WorkflowStream:
 
     def _remove(self, run: ManagedRun) -> None:
         del self._runs[run.run_id]
-        if run.has_locals:
+        if run.locals.had_any:
             self.emit(ForgetLocalActivities(run.run_id))
         self.emit(RunRemoved(run.run_id))
         for task in run.buffer.drain():
@@ -379,9 +377,7 @@ class WorkflowStream:
                 continue
             if leaving < wanted or (self.settings.max_cached_workflows == 0 and not run.is_busy):
                 leaving += 1
-                run.request_eviction(
-                    "Workflow cache full", RemoveFromCache.EvictionReason.CACHE_FULL
-                )
+                run.request_eviction(_CACHE_FULL)
                 self._go_on(run)
 
     def _finish_if_done(self) -> None:
