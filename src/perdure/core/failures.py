@@ -20,6 +20,8 @@ __all__ = [
     "activity_cancelled",
     "activity_failed",
     "activity_timed_out",
+    "local_activity_cancelled",
+    "local_activity_timed_out",
 ]
 
 
@@ -112,3 +114,21 @@ def activity_cancelled(
         RetryState.RETRY_STATE_CANCEL_REQUESTED,
         event.identity if event is not None else "",
     )
+
+
+def local_activity_cancelled(
+    failure: Failure, activity: ActivityIdentity, cause: Failure | None
+) -> None:
+    """Without a cause: cancelled before or without asking whoever runs it."""
+    failure.message = "Local Activity cancelled"
+    if cause is not None:
+        failure.cause.CopyFrom(cause)
+    else:
+        failure.cause.canceled_failure_info.SetInParent()
+    activity.put_on(failure, RetryState.RETRY_STATE_CANCEL_REQUESTED)
+
+
+def local_activity_timed_out(failure: Failure, activity: ActivityIdentity, cause: Failure) -> None:
+    failure.message = "Local Activity timed out"
+    failure.cause.CopyFrom(cause)
+    activity.put_on(failure, RetryState.RETRY_STATE_TIMEOUT)

@@ -15,6 +15,7 @@ Nothing here waits, reads a clock or talks to anybody.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
@@ -33,12 +34,13 @@ from temporalio.api.history.v1.message_pb2 import (
 from temporalio.api.protocol.v1.message_pb2 import Message
 from temporalio.api.query.v1.message_pb2 import WorkflowQuery
 from temporalio.api.sdk.v1.task_complete_metadata_pb2 import WorkflowTaskCompletedMetadata
+from temporalio.bridge.proto.common.common_pb2 import WorkerDeploymentVersion
 from temporalio.bridge.proto.workflow_activation.workflow_activation_pb2 import (
     WorkflowActivation,
     WorkflowActivationJob,
 )
 
-from perdure.core import activations
+from perdure.core import activations, versions
 from perdure.core.commands import LangCommand
 from perdure.core.errors import FatalError, NondeterminismError
 from perdure.core.flags import CoreFlag, InternalFlags
@@ -48,11 +50,13 @@ from perdure.core.history.events import (
     TASK_COMPLETED,
     TASK_SCHEDULED,
     TASK_STARTED,
+    UPDATE_ACCEPTED,
     describe,
     initiating_event_id,
 )
 from perdure.core.history.sequences import HistoryUpdate, NoSequence
 from perdure.core.local_requests import LocalRequest, LocalResult
+from perdure.core.local_tracking import LocalTracking
 from perdure.core.machines.activity import ActivityMachine
 from perdure.core.machines.cancel_external import CancelExternalMachine
 from perdure.core.machines.child_workflow import ChildWorkflowMachine
@@ -60,16 +64,25 @@ from perdure.core.machines.fire_and_forget import (
     ModifyPropertiesMachine,
     UpsertSearchAttributesMachine,
 )
+from perdure.core.machines.local_activity import LocalActivityMachine
+from perdure.core.machines.local_marker import read_local_marker
 from perdure.core.machines.machine import Machine
 from perdure.core.machines.nexus_operation import NexusOperationMachine
+from perdure.core.machines.patch import PatchMachine, read_patch_marker
 from perdure.core.machines.signal_external import SignalExternalMachine
 from perdure.core.machines.terminal import TERMINAL_MACHINES
 from perdure.core.machines.timer import TimerMachine
 from perdure.core.machines.workflow_task import WorkflowTaskMachine
+from perdure.core.patches import CHANGE_VERSION, Patches, is_patch_upsert, marker_is_skipped
 from perdure.core.randomness import seed_of_run
 from perdure.core.run_info import RunInfo
+from perdure.core.updates import Updates
 
 __all__ = ["Step", "WorkflowMachines"]
+
+_log = logging.getLogger(__name__)
+
+_MARKER_RECORDED: Final = int(EventType.EVENT_TYPE_MARKER_RECORDED)
 
 _LAST_EVENTS: Final = frozenset(
     {
@@ -83,6 +96,7 @@ _HANDLERS: Final[dict[int, str]] = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED: "_on_started",
     TASK_SCHEDULED: "_on_task_scheduled",
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED: "_on_signaled",
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ADMITTED: "_on_update_admitted",
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED: "_on_cancel_requested",
 }
 """Type of an event that belongs to no machine yet, to the method that takes it."""
@@ -107,6 +121,8 @@ class QueuedCommand:
         self.build = build
 
 
+_SCHEDULE_LOCAL: Final = "schedule_local_activity"
+
 _LangSchedule = Callable[["WorkflowMachines", LangCommand], Machine]
 
 _MACHINE_OF: Final[dict[str, _LangSchedule]] = {
@@ -116,6 +132,7 @@ _MACHINE_OF: Final[dict[str, _LangSchedule]] = {
     "signal_external_workflow_execution": SignalExternalMachine,
     "request_cancel_external_workflow_execution": CancelExternalMachine.of_command,
     "schedule_nexus_operation": NexusOperationMachine,
+    _SCHEDULE_LOCAL: LocalActivityMachine,
 }
 """Variant of a command that begins something with a `seq`, to its machine."""
 
@@ -125,6 +142,7 @@ _CANCELLED_VARIANT: Final[dict[str, tuple[str, str]]] = {
     "cancel_child_workflow_execution": ("start_child_workflow_execution", "child_workflow_seq"),
     "cancel_signal_workflow": ("signal_external_workflow_execution", "seq"),
     "request_cancel_nexus_operation": ("schedule_nexus_operation", "seq"),
+    "request_cancel_local_activity": (_SCHEDULE_LOCAL, "seq"),
 }
 """Variant of a cancellation, to the variant that began the thing and the field that names it."""
 
@@ -137,12 +155,14 @@ class WorkflowMachines:
         "_by_seq",
         "_flags",
         "_jobs",
-        "_messages",
+        "_local",
         "_new_commands",
+        "_patches",
         "_prepared",
-        "_started_attributes",
+        "_skipped_event_id",
         "_task_started",
         "_update",
+        "_updates",
         "_version_in_history",
         "_workflow_time",
         "current_started_event_id",
@@ -170,19 +190,23 @@ class WorkflowMachines:
         self._workflow_time = 0
         self._task_started: WorkflowTaskStartedEventAttributes | None = None
         self._flags = InternalFlags(server_keeps_metadata=run.has_sdk_metadata)
-        self._messages: list[Message] = []
+        self._version_in_history = WorkerDeploymentVersion()
         self._jobs: list[WorkflowActivationJob] = []
         self._prepared: deque[QueuedCommand] = deque()
         self._new_commands: deque[QueuedCommand] = deque()
         self._by_event: dict[int, Machine] = {}
         self._by_seq: dict[str, dict[int, Machine]] = {name: {} for name in _MACHINE_OF}
+        self._local = LocalTracking(run)
+        self._patches = Patches(self)
+        self._updates = Updates(self)
+        self._skipped_event_id = 0
 
     # --- History --------------------------------------------------------------------------------
 
     def new_history(self, update: HistoryUpdate, messages: Sequence[Message]) -> None:
         """A new workflow task brought this history and these protocol messages."""
         self._update = update
-        self._messages.extend(messages)
+        self._updates.receive(messages)
         self.replaying = update.previous_started_id > 0
 
     def add_fetched(self, update: HistoryUpdate) -> None:
@@ -213,7 +237,9 @@ class WorkflowMachines:
         if events[-1].event_type == TASK_STARTED:
             self.next_started_event_id = events[-1].event_id
         final_after = update.previous_started_id if taken.is_final else None
+        self._local.activation_index = 0
         self._apply_events(events, final_after)
+        self._look_ahead()
         return Step.APPLIED
 
     def _apply_events(self, events: list[HistoryEvent], live_after: int | None) -> None:
@@ -235,6 +261,7 @@ class WorkflowMachines:
                 and kind not in COMMAND_EVENTS
             ):
                 self.replaying = False
+            self._updates.begin_before(event_id)
             self._handle_event(event, events[index + 1] if index < last else None)
             self.last_processed_event = event_id
 
@@ -248,7 +275,27 @@ class WorkflowMachines:
             self._read_completion(following)
 
     def _read_completion(self, event: HistoryEvent) -> None:
-        self._flags.seen(event.workflow_task_completed_event_attributes.sdk_metadata)
+        completed = event.workflow_task_completed_event_attributes
+        self._flags.seen(completed.sdk_metadata)
+        self._version_in_history = versions.of_completed_task(completed)
+
+    def _look_ahead(self) -> None:
+        """Reads in the next sequence what lang has to know, or have, beforehand."""
+        requests: list[Message] = []
+        for event in self._update.peek_next_sequence(self.last_processed_event):
+            kind = event.event_type
+            if kind == _MARKER_RECORDED:
+                patch = read_patch_marker(event)
+                if patch is not None:
+                    self._patches.seen_ahead(patch)
+                    continue
+                local = read_local_marker(event)
+                if local is not None:
+                    self._local.seen_ahead(local)
+            elif kind == UPDATE_ACCEPTED:
+                requests.append(self._updates.accepted_ahead(event))
+        for request in requests:
+            self._updates.begin(request)
 
     # --- One event ------------------------------------------------------------------------------
 
@@ -257,7 +304,9 @@ class WorkflowMachines:
         if kind in FINAL_EVENTS:
             self.have_seen_terminal_event = True
         if kind in COMMAND_EVENTS:
-            self._match(event)
+            if kind == _MARKER_RECORDED and self._take_local_marker(event):
+                return
+            self._match(event, following)
             return
         if kind == TASK_STARTED:
             self._task_started = event.workflow_task_started_event_attributes
@@ -274,20 +323,56 @@ class WorkflowMachines:
         elif not event.worker_may_ignore:
             raise FatalError(f"{describe(event)} of history is of a kind that is not supported")
 
-    def _match(self, event: HistoryEvent) -> None:
-        """Finds the command that caused the event: the first one in the queue."""
+    def _take_local_marker(self, event: HistoryEvent) -> bool:
+        """In a replay the marker of a local activity has no command: it goes straight home."""
+        marker = read_local_marker(event)
+        if marker is None:
+            return False
+        machine = self._local_machine(marker.seq)
+        if machine is None or not machine.awaits_marker:
+            return False
+        machine.on_history(event)
+        return True
+
+    def _local_machine(self, seq: int) -> LocalActivityMachine | None:
+        machine = self._by_seq[_SCHEDULE_LOCAL].get(seq)
+        return machine if isinstance(machine, LocalActivityMachine) else None
+
+    def _match(self, event: HistoryEvent, following: HistoryEvent | None) -> None:
+        """Finds the command that caused the event: the first one in the queue.
+
+        Patches may come and go in code, within limits, so they may be missing on either side.
+        """
+        if event.event_id == self._skipped_event_id:
+            return
+        marker = read_patch_marker(event)
+        if marker is not None and marker_is_skipped(marker, event, self._front()):
+            if following is not None and is_patch_upsert(following):
+                self._skipped_event_id = following.event_id
+            return
+        machine = self._front()
+        while marker is None and isinstance(machine, PatchMachine):
+            self._prepared.popleft()
+            machine = self._front()
+        if machine is None:
+            raise NondeterminismError(
+                f"No command scheduled for event {describe(event)}: the workflow's code did"
+                " nothing at this point of its history that could have caused it"
+            )
+        self._prepared.popleft()
+        machine.on_history(event)
+        if not machine.is_final:
+            self._by_event[event.event_id] = machine
+
+    def _front(self) -> Machine | None:
+        """Whose command comes next. Withdrawn ones are dropped on the way."""
         prepared = self._prepared
         while prepared:
-            machine = prepared.popleft().machine
+            machine = prepared[0].machine
             if not machine.is_withdrawn:
-                machine.on_history(event)
-                if not machine.is_final:
-                    self._by_event[event.event_id] = machine
-                return
-        raise NondeterminismError(
-            f"No command scheduled for event {describe(event)}: the workflow's code did nothing"
-            " at this point of its history that could have caused it"
-        )
+                return machine
+            prepared.popleft()
+        return None
 
     def _continue(self, event: HistoryEvent, initiating: int) -> None:
         machine = self._by_event.get(initiating)
@@ -305,13 +390,16 @@ class WorkflowMachines:
         self.started = attributes
         self.started_at = event.event_time
         self.search_attributes.CopyFrom(attributes.search_attributes)
-        self._advance_time(event.event_time.ToNanoseconds())
+        self.advance_time(event.event_time.ToNanoseconds())
         activations.fill_initialize(self.new_job().initialize_workflow, event, self.run)
 
     def _on_task_scheduled(self, event: HistoryEvent) -> None:
         machine = WorkflowTaskMachine(self)
         self._by_event[event.event_id] = machine
         machine.on_history(event)
+
+    def _on_update_admitted(self, event: HistoryEvent) -> None:
+        self._updates.admitted(event)
 
     def _on_signaled(self, event: HistoryEvent) -> None:
         activations.fill_signal(self.new_job().signal_workflow, event)
@@ -330,6 +418,7 @@ class WorkflowMachines:
         """
         for command in commands:
             self._take_command(command)
+        self._local.release(nothing_else=not self._jobs)
         self._prepare_commands()
 
     def _take_command(self, command: LangCommand) -> None:
@@ -341,10 +430,15 @@ class WorkflowMachines:
             self._cancel(command)
         elif variant in TERMINAL_MACHINES:
             TERMINAL_MACHINES[variant](self, command)
+            self._local.end()
         elif variant == "modify_workflow_properties":
             ModifyPropertiesMachine(self, command)
         elif variant == "upsert_workflow_search_attributes":
             self._upsert_search_attributes(command)
+        elif variant == "set_patch_marker":
+            self._patches.ask(command)
+        elif variant == "update_response":
+            self._updates.respond(command)
         else:
             raise FatalError(f"the command {variant} is not supported")
 
@@ -362,7 +456,15 @@ class WorkflowMachines:
     def _upsert_search_attributes(self, command: LangCommand) -> None:
         attributes = SearchAttributes()
         attributes.CopyFrom(command.body.search_attributes)
-        self.search_attributes.MergeFrom(attributes)
+        if CHANGE_VERSION in attributes.indexed_fields and self.upserts_patches():
+            _log.warning(
+                "the workflow %s sets the search attribute %s, which belongs to patches: ignored",
+                self.run.workflow_id,
+                CHANGE_VERSION,
+            )
+            del attributes.indexed_fields[CHANGE_VERSION]
+        for name, value in attributes.indexed_fields.items():
+            self.search_attributes.indexed_fields[name].CopyFrom(value)
         UpsertSearchAttributesMachine(self, attributes, command.annotations)
 
     def _prepare_commands(self) -> None:
@@ -408,6 +510,7 @@ class WorkflowMachines:
 
     def completed_activation_dispatched(self) -> None:
         """Lang was given an activation that is not for queries."""
+        self._local.activation_index += 1
 
     def _empty_activation(self, *, replaying: bool) -> WorkflowActivation:
         activation = WorkflowActivation(
@@ -418,6 +521,11 @@ class WorkflowMachines:
             last_sdk_version=self._flags.last_sdk_version,
         )
         activation.timestamp.FromNanoseconds(self._workflow_time)
+        version = (
+            self._version_in_history if self.replaying else versions.of_worker(self.run.versioning)
+        )
+        if version.build_id or version.deployment_name:
+            activation.deployment_version_for_current_task.CopyFrom(version)
         if self._task_started is not None:
             activations.fill_task_facts(activation, self._task_started)
         return activation
@@ -452,24 +560,28 @@ class WorkflowMachines:
     @property
     def outstanding_local_activities(self) -> int:
         """How many local activities keep the workflow task from being answered."""
-        return 0
+        return self._local.outstanding
 
     def drain_local_activities(self) -> list[LocalRequest]:
         """Takes the requests for the manager of local activities, in order."""
-        return []
+        return self._local.drain()
 
     def local_resolution(self, seq: int, result: LocalResult) -> None:
-        """A local activity is over."""
-        raise FatalError(f"local activity {seq} was never asked for, but ended with {result!r}")
+        """A local activity is over. Ignored when lang was told so already."""
+        machine = self._local_machine(seq)
+        if machine is None:
+            raise FatalError(f"local activity {seq} was never asked for, but has a result")
+        if self._local.is_outstanding(seq):
+            machine.handle_result(result)
 
     @property
     def has_messages(self) -> bool:
         """True if something is to be said to the server by protocol messages."""
-        return False
+        return self._updates.has_messages
 
     def drain_messages(self) -> list[Message]:
         """Takes the protocol messages for the server, in order."""
-        return []
+        return self._updates.drain()
 
     def reset_last_started(self, event_id: int) -> None:
         """The server dropped a speculative workflow task: go back to this started event."""
@@ -492,7 +604,9 @@ class WorkflowMachines:
 
     def task_started(self, event_id: int, at: int) -> None:
         self.current_started_event_id = event_id
-        self._advance_time(at)
+        self.advance_time(at)
+        if not self.replaying:
+            self._local.live_task_started()
 
     def workflow_was_reset(self, new_run_id: str) -> None:
         self.new_job().update_random_seed.randomness_seed = seed_of_run(new_run_id)
@@ -503,5 +617,38 @@ class WorkflowMachines:
     def checks_nexus_identity(self) -> bool:
         return self._flags.try_use(CoreFlag.NEXUS_OPERATION_CHECKS, record=not self.replaying)
 
-    def _advance_time(self, at: int) -> None:
+    def upserts_patches(self) -> bool:
+        return self._flags.try_use(
+            CoreFlag.UPSERT_SEARCH_ATTRIBUTES_ON_PATCH, record=not self.replaying
+        )
+
+    def send_message(self, message: Message) -> None:
+        self._updates.send(message)
+
+    # --- What machines of local activities ask --------------------------------------------------
+
+    @property
+    def time_now(self) -> int:
+        return self._workflow_time
+
+    @property
+    def activation_index(self) -> int:
+        return self._local.activation_index
+
+    def advance_time(self, at: int) -> None:
         self._workflow_time = max(self._workflow_time, at)
+
+    def request_local(self, machine: LocalActivityMachine) -> None:
+        self._local.request(machine)
+
+    def await_known_local(self, machine: LocalActivityMachine) -> None:
+        self._local.wait(machine)
+
+    def withdraw_local(self, seq: int) -> bool:
+        return self._local.withdraw(seq)
+
+    def cancel_local(self, seq: int) -> None:
+        self._local.cancel(seq)
+
+    def local_is_over(self, seq: int) -> None:
+        self._local.is_over(seq)

@@ -54,8 +54,9 @@ class Driver:
         return step
 
     def activation(self) -> WorkflowActivation:
+        activation = self.machines.activation()
         self.machines.completed_activation_dispatched()
-        return self.machines.activation()
+        return activation
 
     def next_variants(self) -> list[str]:
         """Applies history and gives the variants of the jobs that come of it."""

@@ -18,6 +18,7 @@ from temporalio.api.history.v1.message_pb2 import HistoryEvent
 from temporalio.bridge.proto.child_workflow.child_workflow_pb2 import (
     ChildWorkflowCancellationType,
     ChildWorkflowResult,
+    StartChildWorkflowExecutionFailedCause,
 )
 
 from perdure.core.commands import LangCommand
@@ -226,7 +227,7 @@ class ChildWorkflowMachine(Machine):
         job.seq = self.seq
         job.failed.workflow_id = attributes.workflow_id
         job.failed.workflow_type = attributes.workflow_type.name
-        job.failed.cause = attributes.cause  
+        job.failed.cause = StartChildWorkflowExecutionFailedCause.ValueType(attributes.cause)
 
     def resolve_completed(self, event: HistoryEvent) -> None:
         completed = self._result().completed
