@@ -60,7 +60,15 @@ from perdure.core.local_requests import (
 )
 from perdure.core.local_retry import retry_delay
 
-__all__ = ["LocalActivities", "is_local_token"]
+__all__ = [
+    "CancelsDelivered",
+    "Instant",
+    "LocalActivities",
+    "LocalEvent",
+    "PermitReleased",
+    "Resolved",
+    "is_local_token",
+]
 
 _TOKEN_PREFIX: Final = b"perdure-local-activity:"
 
