@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from temporalio.api.enums.v1 import WorkflowTaskFailedCause
 from temporalio.bridge.proto.workflow_commands import WorkflowCommand
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from tests.core.support.stage import (
@@ -80,7 +81,9 @@ def test_a_failure_keeps_the_forced_cause() -> None:
     done = validate(completion)
     assert isinstance(done, Failed)
     assert done.cause == 14
-    completion.failed.force_cause = 24
+    completion.failed.force_cause = (
+        WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR
+    )
     forced = validate(completion)
     assert isinstance(forced, Failed)
     assert forced.cause == 24

@@ -7,7 +7,8 @@ around it (polls, RPCs, timers, local activities, slots):
 * the shell feeds *inputs*, one at a time, and carries out the returned *actions* in order;
 * each `FetchPage` is answered by one `PageFetched` or `PageFetchFailed` with the same `fetch`;
 * each `CompleteTask`, `FailTask` and `RespondQuery` is answered by one `Reported`; until then the
-  run does nothing, so a run has at most one of them under way;
+  run does nothing, so a run has at most one of them under way. An `unstored` failure has no run
+  that waits for it, so its end is not reported;
 * each `LangActivation` is answered by lang with one completion, fed as `Completed`;
 * `CancelAllLocalActivities` is answered by one `LocalCancelsDelivered` when every cancellation
   that has to reach lang was handed to it (at once, when there is none);
@@ -294,7 +295,10 @@ class CompleteTask:
 
 @dataclass(frozen=True, slots=True)
 class FailTask:
-    """Fail the workflow task. `unstored` means its run never came into the cache, and is gone."""
+    """Fail the workflow task.
+
+    `unstored` means that its run never came into the cache: nobody waits for a `Reported`.
+    """
 
     run_id: str
     request: RespondWorkflowTaskFailedRequest
