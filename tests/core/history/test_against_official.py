@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-import base64
-import json
-import subprocess
-import sys
-from pathlib import Path
 from random import Random
 
 import pytest
-import temporalio.bridge
-from temporalio.bridge.proto.workflow_activation import RemoveFromCache, WorkflowActivation
+from temporalio.bridge.proto.workflow_activation import RemoveFromCache
 from tests.core.support.history_builder import HistoryBuilder
+from tests.core.support.official import needs_official_core, official_activations
 from tests.core.support.random_histories import random_history
 
 from perdure.core.history.events import NAMES
 from perdure.core.history.sequences import HistoryUpdate, TaskSequence
 
-ROOT = Path(__file__).parents[3]
 COUNT = 150
-
-
-def official_activations(seed: int, count: int) -> list[list[WorkflowActivation]]:
-    shown = subprocess.run(
-        [sys.executable, "-m", "tests.core.support.official_replay", str(seed), str(count)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    return [
-        [WorkflowActivation.FromString(base64.b64decode(one)) for one in json.loads(line)]
-        for line in shown.splitlines()
-    ]
 
 
 def sequences(built: HistoryBuilder) -> list[TaskSequence]:
@@ -61,10 +41,7 @@ def signals_by_end(built: HistoryBuilder) -> dict[int, int]:
     }
 
 
-@pytest.mark.skipif(
-    not list(Path(temporalio.bridge.__file__).parent.glob("temporal_sdk_bridge*.[sp][oy]*")),
-    reason="the official core is not installed",
-)
+@needs_official_core
 @pytest.mark.parametrize("seed", [1, 2])
 def test_sequences_are_those_of_the_official_core(seed: int) -> None:
     random = Random(seed)
