@@ -71,9 +71,7 @@ def load_client_connect_config(
     environment: Mapping[str, str] = {}
     if not disable_env:
         environment = os.environ if env_vars is None else env_vars
-    profiles = (
-        {} if disable_file else _profiles(path, data, environment, strict=config_file_strict)
-    )
+    profiles = {} if disable_file else _profiles(path, data, environment, strict=config_file_strict)
     name = profile or environment.get("TEMPORAL_PROFILE") or None
     if name is not None and name not in profiles and not disable_file:
         raise ConfigError(f"Profile '{name}' not found")
@@ -224,7 +222,9 @@ def _override_tls(tls: dict[str, Any], environment: Mapping[str, str]) -> None:
 
 def _shown(profile: dict[str, Any]) -> dict[str, Any]:
     """The form the SDK reads: sources as `{"path": ...}` or `{"data": ...}`."""
-    shown = {key: profile[key] for key in ("address", "namespace", "api_key") if key in profile}
+    shown: dict[str, Any] = {
+        key: profile[key] for key in ("address", "namespace", "api_key") if key in profile
+    }
     if "tls" in profile:
         raw = profile["tls"]
         tls = {key: raw[key] for key in ("disabled", "server_name") if key in raw}

@@ -52,9 +52,7 @@ class EphemeralServerRef:
         return asyncio.get_running_loop().create_task(_stop(self._process))
 
 
-def start_dev_server(
-    runtime: RuntimeRef, config: DevServerConfig
-) -> Awaitable[EphemeralServerRef]:
+def start_dev_server(runtime: RuntimeRef, config: DevServerConfig) -> Awaitable[EphemeralServerRef]:
     """Start `temporal server start-dev`; RuntimeError if it does not come up."""
     runtime.process.check("start dev server")
     return asyncio.get_running_loop().create_task(_start_dev_server(config))

@@ -46,5 +46,3 @@ class ServerBinaryMissing(WorldError):
         self.name = name
         self.tried = tried
         self.advice = advice
-
-

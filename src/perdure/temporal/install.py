@@ -46,4 +46,4 @@ def install() -> None:
     sys.modules[f"{_NAME}.envconfig"] = module.envconfig
     import temporalio.bridge
 
-    temporalio.bridge.temporal_sdk_bridge = module  # type: ignore[attr-defined]
+    temporalio.bridge.temporal_sdk_bridge = module

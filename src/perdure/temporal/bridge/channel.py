@@ -55,9 +55,7 @@ class Channels:
             else grpc.Compression.NoCompression
         )
         if not self._secure:
-            return grpc.aio.insecure_channel(
-                self._target, options=options, compression=compression
-            )
+            return grpc.aio.insecure_channel(self._target, options=options, compression=compression)
         return grpc.aio.secure_channel(
             self._target,
             _credentials(self._config.tls_config),

@@ -16,6 +16,7 @@ import grpc
 import grpc.aio
 
 from perdure.temporal.bridge.channel import Channels
+from perdure.temporal.bridge.client_workers import ClientWorkers
 from perdure.temporal.bridge.errors import RPCError
 from perdure.temporal.bridge.retry import CALLS, POLLS, Backoff, Retries
 from perdure.temporal.bridge.rpcs import TASK_POLLS, Rpc, find
@@ -32,8 +33,6 @@ _DEADLINE = 30.0
 _UNIMPLEMENTED = 12
 
 
-
-
 class ClientRef:
     """A connected client, as the SDK holds it."""
 
@@ -42,6 +41,7 @@ class ClientRef:
         self.identity = config.identity
         self.config = config
         self.capabilities: Any = None
+        self.workers = ClientWorkers()
         self._channels = Channels(config)
         self._backoff = _backoff(config.retry_config)
         self._api_key = config.api_key

@@ -26,5 +26,3 @@ class PollShutdownError(Exception):
 
 class ConfigError(RuntimeError):
     """A client configuration cannot be loaded."""
-
-

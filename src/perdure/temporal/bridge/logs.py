@@ -65,7 +65,7 @@ class Log:
     def __init__(self, config: LoggingConfig | None) -> None:
         self._filter = Filter(config.filter) if config is not None else None
         self._forward: Callable[[Sequence[BufferedLogEntry]], None] | None = (
-            config.forward_to if config is not None else None  # type: ignore[assignment]
+            config.forward_to if config is not None else None
         )
         self._lock = threading.Lock()
         self._waiting: list[BufferedLogEntry] = []

@@ -20,6 +20,7 @@ __all__ = [
     "BufferSink",
     "BufferedMetric",
     "BufferedMetricUpdate",
+    "Instrument",
     "MetricAttributesRef",
     "MetricCounterRef",
     "MetricGaugeFloatRef",
@@ -134,51 +135,53 @@ class MetricAttributesRef:
         return MetricAttributesRef({**self.values, **new})
 
 
-class _Instrument:
+class Instrument:
+    """One metric of a sink."""
+
     __slots__ = ("_metric", "_sink")
 
     def __init__(self, sink: Sink, metric: BufferedMetric) -> None:
         self._sink = sink
         self._metric = metric
 
-    def _update(self, value: float, attributes: MetricAttributesRef) -> None:
+    def update(self, value: float, attributes: MetricAttributesRef) -> None:
         self._sink.update(self._metric, value, attributes.values)
 
 
-class MetricCounterRef(_Instrument):
+class MetricCounterRef(Instrument):
     """Counts up."""
 
-    add = _Instrument._update
+    add = Instrument.update
 
 
-class MetricHistogramRef(_Instrument):
+class MetricHistogramRef(Instrument):
     """A distribution of whole numbers."""
 
-    record = _Instrument._update
+    record = Instrument.update
 
 
-class MetricHistogramFloatRef(_Instrument):
+class MetricHistogramFloatRef(Instrument):
     """A distribution of numbers."""
 
-    record = _Instrument._update
+    record = Instrument.update
 
 
-class MetricHistogramDurationRef(_Instrument):
+class MetricHistogramDurationRef(Instrument):
     """A distribution of durations, recorded in milliseconds."""
 
-    record = _Instrument._update
+    record = Instrument.update
 
 
-class MetricGaugeRef(_Instrument):
+class MetricGaugeRef(Instrument):
     """A whole number that goes up and down."""
 
-    set = _Instrument._update
+    set = Instrument.update
 
 
-class MetricGaugeFloatRef(_Instrument):
+class MetricGaugeFloatRef(Instrument):
     """A number that goes up and down."""
 
-    set = _Instrument._update
+    set = Instrument.update
 
 
 class MetricMeterRef:

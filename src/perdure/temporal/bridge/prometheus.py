@@ -156,7 +156,9 @@ def serve(sink: PrometheusSink, bind_address: str) -> ThreadingHTTPServer:
     try:
         server = ThreadingHTTPServer((host.strip("[]"), int(port)), Handler)
     except (OSError, ValueError, OverflowError) as error:
-        raise ValueError(f"Failed starting Prometheus exporter on {bind_address}: {error}") from None
+        raise ValueError(
+            f"Failed starting Prometheus exporter on {bind_address}: {error}"
+        ) from None
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, name="perdure-prometheus", daemon=True).start()
     return server

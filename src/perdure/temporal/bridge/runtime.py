@@ -87,4 +87,4 @@ def raise_in_thread(thread_id: int, exc_type: type[BaseException]) -> bool:
     count = ctypes.pythonapi.PyThreadState_SetAsyncExc(
         ctypes.c_ulong(thread_id), ctypes.py_object(exc_type)
     )
-    return count == 1
+    return bool(count == 1)
