@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from google.protobuf.message import Message
-from temporalio.api.common.v1.message_pb2 import Payload
+from temporalio.api.common.v1.message_pb2 import Payload, Payloads
 from temporalio.api.history.v1.message_pb2 import HistoryEvent
 from temporalio.bridge.proto.common.common_pb2 import VersioningIntent
 
 from perdure.core.errors import NondeterminismError
 from perdure.core.history.events import describe
 
-__all__ = ["check_same", "copy_fields", "fill_map", "uses_workflow_build_id"]
+__all__ = ["check_same", "copy_fields", "fill_map", "first_detail", "uses_workflow_build_id"]
 
 
 def copy_fields(source: Message, target: Message, names: Iterable[str]) -> None:
@@ -27,6 +27,16 @@ def fill_map(target: Any, source: Mapping[str, Payload]) -> None:
     """Copies a map of payloads; `target` is a map field (which has no writable item access)."""
     for key, value in source.items():
         target[key].CopyFrom(value)
+
+
+def first_detail(details: Mapping[str, Payloads], name: str) -> Payload:
+    """The payload of one detail of a marker. Raises `KeyError` if it is not there.
+
+    Asking a map field for a missing key would add it to the event.
+    """
+    if name not in details or not details[name].payloads:
+        raise KeyError(name)
+    return details[name].payloads[0]
 
 
 def uses_workflow_build_id(

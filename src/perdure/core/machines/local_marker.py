@@ -20,6 +20,7 @@ from temporalio.api.history.v1.message_pb2 import HistoryEvent
 from perdure.core.errors import FatalError
 from perdure.core.history.events import describe
 from perdure.core.local_requests import LocalOutcome
+from perdure.core.machines.fields import first_detail
 
 __all__ = ["LOCAL_ACTIVITY_MARKER", "LocalMarker", "read_local_marker"]
 
@@ -78,7 +79,7 @@ def read_local_marker(event: HistoryEvent) -> LocalMarker | None:
     details = attributes.details
     failure = attributes.failure if attributes.HasField("failure") else None
     try:
-        data = json.loads(details["data"].payloads[0].data)
+        data = json.loads(first_detail(details, "data").data)
         original = _join(data.get("original_schedule_time"))
         index = data.get("activation_index")
         result = details["result"].payloads if "result" in details else ()
@@ -95,7 +96,7 @@ def read_local_marker(event: HistoryEvent) -> LocalMarker | None:
             result=result[0] if result else None,
             failure=failure,
         )
-    except (ValueError, KeyError, IndexError, TypeError) as unreadable:
+    except (ValueError, KeyError, TypeError, AttributeError) as unreadable:
         raise FatalError(
             f"{describe(event)} is a marker of a local activity that cannot be read"
         ) from unreadable

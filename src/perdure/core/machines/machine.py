@@ -92,8 +92,9 @@ class Table:
         self.commands = dict(commands)
 
     def closed(self) -> frozenset[int]:
-        """Final states that nothing leads out of and where nothing can still arrive."""
-        alive = {state for state, _ in self.transitions} | {state for state, _ in self.ignored}
+        """Final states in which no event of history can still arrive."""
+        arriving = set(self.history.values())
+        alive = {state for state, event in (*self.transitions, *self.ignored) if event in arriving}
         return frozenset(int(state) for state in self.final if state not in alive)
 
 

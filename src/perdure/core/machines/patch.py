@@ -17,6 +17,7 @@ from temporalio.api.history.v1.message_pb2 import HistoryEvent
 from perdure.core.commands import LangCommand
 from perdure.core.errors import FatalError, NondeterminismError
 from perdure.core.history.events import describe
+from perdure.core.machines.fields import first_detail
 from perdure.core.machines.host import Host
 from perdure.core.machines.machine import Machine, Table
 
@@ -61,11 +62,11 @@ def read_patch_marker(event: HistoryEvent) -> PatchMarker | None:
     details = attributes.details
     try:
         if _DATA in details:
-            data = json.loads(details[_DATA].payloads[0].data)
+            data = json.loads(first_detail(details, _DATA).data)
             return PatchMarker(str(data["id"]), bool(data["deprecated"]))
-        patch_id = details["patch_id"].payloads[0].data.decode()
-        deprecated = details["deprecated"].payloads[0].data
-    except (ValueError, KeyError, IndexError, TypeError) as unreadable:
+        patch_id = first_detail(details, "patch_id").data.decode()
+        deprecated = first_detail(details, "deprecated").data
+    except (ValueError, KeyError, TypeError) as unreadable:
         raise FatalError(f"{describe(event)} is a patch marker that cannot be read") from unreadable
     return PatchMarker(patch_id, deprecated not in (b"", b"\0", b"0", b"false"))
 
