@@ -62,6 +62,7 @@ def test_signal_fails() -> None:
     machine.on_history(event("signal_external_workflow_execution_failed", cause=1))
     job = host.take_job().resolve_signal_external_workflow
     assert job.failure.message == "Unable to signal external workflow because it was not found"
+    assert job.failure.application_failure_info.type == "ExternalWorkflowExecutionNotFound"
     assert job.cause == 1
     machine.cancel(CANCEL)
     assert not host.jobs
@@ -111,6 +112,7 @@ def test_cancel_fails() -> None:
     machine.on_history(event("request_cancel_external_workflow_execution_failed", cause=1))
     job = host.take_job().resolve_request_cancel_external_workflow
     assert job.failure.message == "Unable to cancel external workflow because not found"
+    assert job.failure.application_failure_info.type == "ExternalWorkflowExecutionNotFound"
     assert job.cause == 1
 
 

@@ -141,6 +141,8 @@ class CancelExternalMachine(Machine):
         job = self.host.new_job().resolve_request_cancel_external_workflow
         job.seq = self.seq
         job.failure.message = "Unable to cancel external workflow because not found"
+        job.failure.application_failure_info.type = "ExternalWorkflowExecutionNotFound"
+        job.failure.application_failure_info.type = "ExternalWorkflowExecutionNotFound"
         job.cause = attributes.cause
 
     def _build(self) -> Command:

@@ -43,15 +43,19 @@ S, E = State, Event
 
 _WHY: Final = {
     Cause.SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_FAILED_CAUSE_EXTERNAL_WORKFLOW_EXECUTION_NOT_FOUND: (
-        "it was not found"
+        "ExternalWorkflowExecutionNotFound",
+        "it was not found",
     ),
     Cause.SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_FAILED_CAUSE_NAMESPACE_NOT_FOUND: (
-        "its namespace was not found"
+        "NamespaceNotFound",
+        "its namespace was not found",
     ),
     Cause.SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_FAILED_CAUSE_SIGNAL_COUNT_LIMIT_EXCEEDED: (
-        "it has had too many signals"
+        "SignalCountLimitExceeded",
+        "it has had too many signals",
     ),
 }
+"""The type of the failure, and the end of its text."""
 
 
 class SignalExternalMachine(Machine):
@@ -129,8 +133,9 @@ class SignalExternalMachine(Machine):
         cause = event.signal_external_workflow_execution_failed_event_attributes.cause
         job = self.host.new_job().resolve_signal_external_workflow
         job.seq = self.seq
-        why = _WHY.get(cause, "of an unknown cause")
+        kind, why = _WHY.get(cause, ("", "of an unknown cause"))
         job.failure.message = f"Unable to signal external workflow because {why}"
+        job.failure.application_failure_info.type = kind
         job.cause = cause
 
     def _build(self) -> Command:
