@@ -5,27 +5,23 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+import pytest_asyncio
 from temporalio.client import Client
 from temporalio.testing import WorkflowEnvironment
 
 
-@pytest.fixture(scope="session")
-async def environment() -> AsyncIterator[WorkflowEnvironment]:
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def server() -> AsyncIterator[str]:
+    """The address of the server."""
     async with await WorkflowEnvironment.start_local(
         ui=False,
         dev_server_log_level="never",
-        dev_server_startup_timeout=None,
         dev_server_extra_args=["--search-attribute", "PerdureKeyword=Keyword"],
     ) as environment:
-        yield environment
-
-
-@pytest.fixture(scope="session")
-def target(environment: WorkflowEnvironment) -> str:
-    return environment.client.service_client.config.target_host
+        yield environment.client.service_client.config.target_host
 
 
 @pytest.fixture
-async def client(target: str) -> Client:
+async def client(server: str) -> Client:
     """A client of its own for every test, on the loop of the test."""
-    return await Client.connect(target)
+    return await Client.connect(server)
