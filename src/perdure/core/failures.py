@@ -103,7 +103,8 @@ def activity_cancelled(
     activity: ActivityIdentity,
     event: ActivityTaskCanceledEventAttributes | None = None,
 ) -> None:
-    """Without an event: cancelled by the core, without waiting for the activity."""
+    """Without an event: cancelled by the core, without waiting for the activity, and so without
+    naming its events."""
     failure.message = "Activity cancelled"
     cancelled = failure.cause.canceled_failure_info
     cancelled.SetInParent()
@@ -114,6 +115,9 @@ def activity_cancelled(
         RetryState.RETRY_STATE_CANCEL_REQUESTED,
         event.identity if event is not None else "",
     )
+    if event is None:
+        failure.activity_failure_info.scheduled_event_id = 0
+        failure.activity_failure_info.started_event_id = 0
 
 
 def local_activity_cancelled(
