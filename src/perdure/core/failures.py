@@ -128,6 +128,7 @@ def local_activity_cancelled(
     if cause is not None:
         failure.cause.CopyFrom(cause)
     else:
+        failure.cause.message = "Activity cancelled"
         failure.cause.canceled_failure_info.SetInParent()
     activity.put_on(failure, RetryState.RETRY_STATE_CANCEL_REQUESTED)
 

@@ -40,7 +40,7 @@ def new(host: FakeHost, kind: int = ABANDON, **fields: Any) -> ChildWorkflowMach
             workflow_id="child",
             workflow_type="type",
             cancellation_type=kind,
-            **fields,
+            **({"namespace": "namespace"} | fields),
         ),
     )
     host.prepare()

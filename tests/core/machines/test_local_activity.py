@@ -196,14 +196,31 @@ def test_result_from_history() -> None:
 
 @pytest.mark.parametrize(
     ("failure", "status"),
-    [(application_failure(), "failed"), (cancelled_failure(), "cancelled")],
+    [
+        (application_failure(), "failed"),
+        (cancelled_failure(), "cancelled"),
+        (timeout_failure(1), "failed"),
+    ],
 )
 def test_failure_from_history(failure: Any, status: str) -> None:
+    """Bare cancellations and time-outs are wrapped as they were when they happened."""
     host = FakeHost(replaying=True)
     replayed(host).handle_known(marker(failure=failure))
     found = host.take_job().resolve_activity.result
     assert found.WhichOneof("status") == status
-    assert getattr(found, status).failure == failure
+    seen = getattr(found, status).failure
+    is_bare = failure != application_failure()
+    assert (seen.cause if is_bare else seen) == failure
+    assert seen.HasField("activity_failure_info") == is_bare
+
+
+def test_what_was_wrapped_in_history_stays_as_it_is() -> None:
+    live = FakeHost()
+    sent(live).handle_result(result(LocalOutcome.TIMED_OUT, failure=timeout_failure(1)))
+    told = live.take_job().resolve_activity.result
+    host = FakeHost(replaying=True)
+    replayed(host).handle_known(marker(failure=written(live)[1].failure))
+    assert host.take_job().resolve_activity.result == told
 
 
 def test_backoff_from_history() -> None:

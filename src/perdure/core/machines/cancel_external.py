@@ -115,7 +115,8 @@ class CancelExternalMachine(Machine):
         cls, host: Host, child: ChildIdentity, reason: str, annotations: Annotations
     ) -> CancelExternalMachine:
         """The core cancels a child that lang does not want any more."""
-        target = _Target(child.namespace, child.workflow_id, child.run_id, reason)
+        namespace = child.namespace or host.run.namespace
+        target = _Target(namespace, child.workflow_id, child.run_id, reason)
         return cls(host, None, target, annotations)
 
     def describe(self) -> str:

@@ -165,9 +165,7 @@ class ChildWorkflowMachine(Machine):
         self.seq: int = body.seq
         self._start = body
         self._cancel_event = _CANCEL_EVENT[body.cancellation_type]
-        self._identity = ChildIdentity(
-            body.namespace or host.run.namespace, body.workflow_id, body.workflow_type
-        )
+        self._identity = ChildIdentity(body.namespace, body.workflow_id, body.workflow_type)
         self.fire(E.SCHEDULE)
 
     @property
@@ -204,14 +202,14 @@ class ChildWorkflowMachine(Machine):
             event, "child workflow type", recorded.workflow_type.name, identity.workflow_type
         )
 
-    def resolve_unsent(self, _: LangCommand) -> None:
+    def resolve_unsent(self, command: LangCommand) -> None:
         job = self.host.new_job().resolve_child_workflow_execution_start
         job.seq = self.seq
         failure = job.cancelled.failure
-        failure.message = "Child Workflow execution cancelled before scheduled"
-        failure.cause.message = failure.message
+        reason = command.body.reason
+        failure.message = f"Child Workflow Execution cancelled before scheduled: {reason}"
         failure.cause.canceled_failure_info.SetInParent()
-        self._identity.put_on(failure, RetryState.RETRY_STATE_UNSPECIFIED)
+        self._identity.put_on(failure, RetryState.RETRY_STATE_NON_RETRYABLE_FAILURE)
 
     def resolve_started(self, event: HistoryEvent) -> None:
         started = event.child_workflow_execution_started_event_attributes
@@ -244,12 +242,12 @@ class ChildWorkflowMachine(Machine):
     def resolve_timed_out(self, event: HistoryEvent) -> None:
         attributes = event.child_workflow_execution_timed_out_event_attributes
         failure = self._failure("timed out", attributes.retry_state)
-        failure.cause.message = failure.message
+        failure.cause.message = "Timed out"
         failure.cause.timeout_failure_info.timeout_type = TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE
 
     def resolve_terminated(self, _: HistoryEvent) -> None:
         failure = self._failure("terminated", RetryState.RETRY_STATE_NON_RETRYABLE_FAILURE)
-        failure.cause.message = failure.message
+        failure.cause.message = "Terminated"
         failure.cause.terminated_failure_info.SetInParent()
 
     def resolve_canceled(self, event: HistoryEvent) -> None:
@@ -287,7 +285,6 @@ class ChildWorkflowMachine(Machine):
     def _resolve_cancelled(self, details: Payloads | None) -> None:
         failure = self._result().cancelled.failure
         failure.message = "Child Workflow execution cancelled"
-        failure.cause.message = failure.message
         cancelled = failure.cause.canceled_failure_info
         cancelled.SetInParent()
         if details is not None:

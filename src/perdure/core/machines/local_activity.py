@@ -242,7 +242,7 @@ class LocalActivityMachine(Machine):
             told.complete_time = self._scheduled_at + round(result.runtime * 1e9)
         if result.backoff is not None:
             told.backoff = round(result.backoff * 1e9)
-        told.failure = self._wrapped(result)
+        told.failure = self._wrapped(result.failure, is_over=result.backoff is None)
         self._tell(told)
 
     def ask(self, _: LangCommand | None) -> None:
@@ -256,8 +256,11 @@ class LocalActivityMachine(Machine):
         told = _Result(LocalOutcome.CANCELLED, max(self.body.attempt, 1))
         told.failure = Failure()
         local_activity_cancelled(told.failure, self._identity, None)
+        told.original_schedule_time = Timestamp()
         if self.body.HasField("original_schedule_time"):
-            told.original_schedule_time = self.body.original_schedule_time
+            told.original_schedule_time.CopyFrom(self.body.original_schedule_time)
+        else:
+            told.original_schedule_time.FromNanoseconds(self._scheduled_at)
         self._tell(told)
 
     def ask_again(self, _: LangCommand | None) -> None:
@@ -268,7 +271,7 @@ class LocalActivityMachine(Machine):
     def resolve_known(self, marker: LocalMarker) -> None:
         told = _Result(marker.outcome, marker.attempt)
         told.payload = marker.result
-        told.failure = marker.failure
+        told.failure = self._wrapped(marker.failure, is_over=marker.backoff is None)
         told.backoff = marker.backoff
         told.complete_time = marker.complete_time
         told.original_schedule_time = marker.original_schedule_time
@@ -302,17 +305,22 @@ class LocalActivityMachine(Machine):
 
     # --- Parts ----------------------------------------------------------------------------------
 
-    def _wrapped(self, result: LocalResult) -> Failure | None:
-        failure = result.failure
-        if failure is None or result.backoff is not None:
+    def _wrapped(self, failure: Failure | None, *, is_over: bool) -> Failure | None:
+        """Bare time-outs and cancellations become failures of this activity.
+
+        Other cores leave them bare in markers, and then in replays too. Lang saw them wrapped when
+        it happened, so it does here, and the markers written here hold what lang saw.
+        """
+        if failure is None or not is_over:
+            return failure
+        kind = failure.WhichOneof("failure_info")
+        if kind not in ("timeout_failure_info", "canceled_failure_info"):
             return failure
         wrapped = Failure()
-        if result.outcome is LocalOutcome.TIMED_OUT:
+        if kind == "timeout_failure_info":
             local_activity_timed_out(wrapped, self._identity, failure)
-        elif result.outcome is LocalOutcome.CANCELLED:
-            local_activity_cancelled(wrapped, self._identity, failure)
         else:
-            return failure
+            local_activity_cancelled(wrapped, self._identity, failure)
         return wrapped
 
     def _cancel(self, command: LangCommand | None) -> None:

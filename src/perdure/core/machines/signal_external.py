@@ -41,7 +41,7 @@ class Event(IntEnum):
 
 S, E = State, Event
 
-_WHY: Final = {
+_WHY: Final[dict[int, tuple[str, str]]] = {
     Cause.SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_FAILED_CAUSE_EXTERNAL_WORKFLOW_EXECUTION_NOT_FOUND: (
         "ExternalWorkflowExecutionNotFound",
         "it was not found",
@@ -152,7 +152,8 @@ class SignalExternalMachine(Machine):
             attributes.execution.workflow_id = target.workflow_id
             attributes.execution.run_id = target.run_id
         attributes.signal_name = body.signal_name
-        attributes.input.payloads.extend(body.args)
-        attributes.header.SetInParent()
-        fill_map(attributes.header.fields, body.headers)
+        if body.args:
+            attributes.input.payloads.extend(body.args)
+        if body.headers:
+            fill_map(attributes.header.fields, body.headers)
         return command
