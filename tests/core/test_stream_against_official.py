@@ -8,10 +8,8 @@ from random import Random
 import pytest
 from temporalio.api.workflowservice.v1 import RespondWorkflowTaskCompletedResponse
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
-from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
-from tests.core.support.history_builder import HistoryBuilder
 from tests.core.support.official import needs_official_core, official_activations
-from tests.core.support.random_histories import commands_after, random_history
+from tests.core.support.random_histories import Lang, Story, random_story
 
 from perdure.core.outcomes import (
     Action,
@@ -35,34 +33,25 @@ SETTINGS = StreamSettings(
 )
 
 
-def replayed(built: HistoryBuilder) -> list[WorkflowActivation]:
+def replayed(story: Story) -> list[WorkflowActivation]:
     """All activations of a replay, as lang gets them."""
     stream = WorkflowStream(SETTINGS)
+    lang = Lang(story)
     activations = []
-    actions: deque[Action] = deque(stream.handle(NewTask(built.poll(), "permit", 0.0)))
+    actions: deque[Action] = deque(stream.handle(NewTask(story.built.poll(), "permit", 0.0)))
     while actions:
         action = actions.popleft()
         answer: Input
         if isinstance(action, LangActivation):
             data = action.activation.SerializeToString()
             activations.append(WorkflowActivation.FromString(data))
-            answer = Completed(answer_to(built, activations[-1]))
+            answer = Completed(lang.answer(activations[-1]))
         elif isinstance(action, CompleteTask):
             answer = Reported(action.run_id, 0.0, RespondWorkflowTaskCompletedResponse())
         else:
             continue
         actions.extend(stream.handle(answer))
     return activations
-
-
-def answer_to(
-    built: HistoryBuilder, activation: WorkflowActivation
-) -> WorkflowActivationCompletion:
-    completion = WorkflowActivationCompletion(run_id=activation.run_id)
-    completion.successful.SetInParent()
-    if not any(job.HasField("remove_from_cache") for job in activation.jobs):
-        completion.successful.commands.extend(commands_after(built, activation.history_length))
-    return completion
 
 
 @needs_official_core
@@ -72,7 +61,7 @@ def test_activations_are_those_of_the_official_core(seed: int) -> None:
     official = official_activations(seed, COUNT)
     assert len(official) == COUNT
     for number, expected in enumerate(official):
-        found = replayed(random_history(random, f"run-{number}"))
+        found = replayed(random_story(random, f"run-{number}"))
         # A last event that only completes a task is applied here before the eviction, there not.
         assert found[-1].history_length - expected[-1].history_length in {0, 1}
         found[-1].history_length = expected[-1].history_length

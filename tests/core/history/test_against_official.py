@@ -8,7 +8,7 @@ import pytest
 from temporalio.bridge.proto.workflow_activation import RemoveFromCache
 from tests.core.support.history_builder import HistoryBuilder
 from tests.core.support.official import needs_official_core, official_activations
-from tests.core.support.random_histories import random_history
+from tests.core.support.random_histories import random_story
 
 from perdure.core.history.events import NAMES
 from perdure.core.history.sequences import HistoryUpdate, TaskSequence
@@ -46,7 +46,7 @@ def signals_by_end(built: HistoryBuilder) -> dict[int, int]:
 def test_sequences_are_those_of_the_official_core(seed: int) -> None:
     random = Random(seed)
     for number, activations in enumerate(official_activations(seed, COUNT)):
-        built = random_history(random, f"run-{number}")
+        built = random_story(random, f"run-{number}").built
         expected = signals_by_end(built)
         *worked, eviction = activations
         reason = eviction.jobs[0].remove_from_cache.reason

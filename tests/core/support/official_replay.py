@@ -14,10 +14,8 @@ from random import Random
 
 from temporalio.bridge import worker as bridge
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
-from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
-from tests.core.support.history_builder import HistoryBuilder
-from tests.core.support.random_histories import commands_after, random_history
+from tests.core.support.random_histories import Lang, Story, random_story
 
 
 def _config() -> bridge.WorkerConfig:
@@ -61,20 +59,15 @@ def _config() -> bridge.WorkerConfig:
     )
 
 
-async def _replay(worker: bridge.Worker, built: HistoryBuilder) -> list[WorkflowActivation]:
+async def _replay(worker: bridge.Worker, story: Story) -> list[WorkflowActivation]:
     """Poll and answer until the run leaves the cache."""
+    lang = Lang(story)
     activations = []
     while True:
         activation = await worker.poll_workflow_activation()
         activations.append(activation)
-        completion = WorkflowActivationCompletion(run_id=activation.run_id)
-        completion.successful.SetInParent()
-        leaves = any(job.HasField("remove_from_cache") for job in activation.jobs)
-        if not leaves:
-            commands = commands_after(built, activation.history_length)
-            completion.successful.commands.extend(commands)
-        await worker.complete_workflow_activation(completion)
-        if leaves:
+        await worker.complete_workflow_activation(lang.answer(activation))
+        if any(job.HasField("remove_from_cache") for job in activation.jobs):
             return activations
 
 
@@ -84,10 +77,10 @@ async def main(seed: int, count: int) -> None:
     worker, pusher = bridge.Worker.for_replay(runtime._core_runtime, _config())
     random = Random(seed)
     for number in range(count):
-        built = random_history(random, f"run-{number}")
-        data = built.history().SerializeToString()
-        push = asyncio.ensure_future(pusher.push_history(built.workflow_id, data))
-        activations = await _replay(worker, built)
+        story = random_story(random, f"run-{number}")
+        data = story.built.history().SerializeToString()
+        push = asyncio.ensure_future(pusher.push_history(story.built.workflow_id, data))
+        activations = await _replay(worker, story)
         await push
         lines = [base64.b64encode(one.SerializeToString()).decode() for one in activations]
         sys.stdout.write(json.dumps(lines) + "\n")
