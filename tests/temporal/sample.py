@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 from temporalio import activity, workflow
 from temporalio.common import RetryPolicy, SearchAttributeKey
@@ -67,8 +69,7 @@ class Activities:
         try:
             await workflow.execute_activity(refuse, start_to_close_timeout=LONG)
         except ActivityError as error:
-            assert isinstance(error.cause, ApplicationError)
-            results.append(str(error.cause.type))
+            results.append(str(getattr(error.cause, "type", None)))
         results += await asyncio.gather(
             *(
                 workflow.execute_activity(greet, str(number), start_to_close_timeout=LONG)
@@ -76,9 +77,7 @@ class Activities:
             )
         )
         results.append(
-            await workflow.execute_activity(
-                greet_in_thread, "thread", start_to_close_timeout=LONG
-            )
+            await workflow.execute_activity(greet_in_thread, "thread", start_to_close_timeout=LONG)
         )
         return results
 
@@ -294,4 +293,10 @@ WORKFLOWS = [
     Patched,
     TimesOut,
 ]
-ACTIVITIES = [greet, greet_in_thread, refuse, third_time_lucky, wait_for_cancel]
+ACTIVITIES: list[Callable[..., Any]] = [
+    greet,
+    greet_in_thread,
+    refuse,
+    third_time_lucky,
+    wait_for_cancel,
+]

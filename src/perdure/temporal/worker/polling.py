@@ -18,7 +18,7 @@ from perdure.temporal.worker.settings import PollerCounts
 
 __all__ = ["Pace", "Pollers"]
 
-_STOP = 5.0
+_STOP = 1.0
 
 
 class PolledTask(Protocol):
