@@ -24,10 +24,6 @@ import enum
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from temporalio.api.command.v1.message_pb2 import Command
-from temporalio.api.enums.v1.command_type_pb2 import CommandType
-from temporalio.api.enums.v1.failed_cause_pb2 import WorkflowTaskFailedCause as Cause
-from temporalio.api.failure.v1.message_pb2 import Failure
 from temporalio.api.history.v1.message_pb2 import HistoryEvent
 from temporalio.bridge.proto.workflow_activation.workflow_activation_pb2 import (
     RemoveFromCache,
@@ -35,29 +31,21 @@ from temporalio.bridge.proto.workflow_activation.workflow_activation_pb2 import 
     WorkflowActivationJob,
 )
 
-from perdure.core.completion import Failed, MalformedCompletion, Succeeded, in_order
+from perdure.core.completion import Failed, MalformedCompletion, Succeeded
 from perdure.core.errors import FatalError, NondeterminismError
-from perdure.core.history.paginator import EmptyHistoryPage, HistoryPaginator
+from perdure.core.history.paginator import EmptyHistoryPage
 from perdure.core.history.sequences import HistoryUpdate
 from perdure.core.local_requests import LocalResult
 from perdure.core.outcomes import (
-    Action,
-    CancelAllLocalActivities,
-    ClearHeartbeat,
-    CompleteTask,
     Counted,
-    FailTask,
     LangActivation,
-    ProblemKind,
     ReleasePermit,
     Reported,
-    RespondQuery,
-    RunLocalActivities,
-    SetHeartbeat,
-    StreamSettings,
 )
-from perdure.core.reports import TOO_LARGE, Reports, choose_eager, too_large_failure
-from perdure.core.run_locals import HEARTBEAT_FRACTION, RunLocals
+from perdure.core.reports import TOO_LARGE
+from perdure.core.run_answers import Answer, Outbox, RunAnswers
+from perdure.core.run_history import RunHistory
+from perdure.core.run_locals import RunLocals
 from perdure.core.task import HeldTask, OutstandingTask, TaskBuffer
 from perdure.core.verdicts import (
     QUERY_EXPIRED,
@@ -68,27 +56,15 @@ from perdure.core.verdicts import (
     machines_failed,
     refused,
 )
-from perdure.core.workflow_machines import Step, WorkflowMachines
+from perdure.core.workflow_machines import WorkflowMachines
 
 __all__ = ["Desk", "ManagedRun", "Waiting"]
-
-_TASK_TIMEOUT: Final = 10.0
-"""Seconds that a task may take when its history does not say: the server's default."""
 
 _NO_MORE_QUERIES: Final = frozenset(RemoveFromCache.EvictionReason.values()) - {
     RemoveFromCache.EvictionReason.CACHE_FULL,
     RemoveFromCache.EvictionReason.WORKFLOW_EXECUTION_ENDING,
 }
 """Reasons after which nobody can answer the queries that wait: the run is not to be trusted."""
-
-_ENDINGS: Final[dict[int, str]] = {
-    CommandType.COMMAND_TYPE_COMPLETE_WORKFLOW_EXECUTION: "workflow_completed",
-    CommandType.COMMAND_TYPE_CANCEL_WORKFLOW_EXECUTION: "workflow_canceled",
-    CommandType.COMMAND_TYPE_FAIL_WORKFLOW_EXECUTION: "workflow_failed",
-    CommandType.COMMAND_TYPE_CONTINUE_AS_NEW_WORKFLOW_EXECUTION: "workflow_continue_as_new",
-}
-"""Commands that end a workflow, and the metric that counts each."""
-
 
 _COMPLETED: Final = Eviction(
     "Workflow completed", RemoveFromCache.EvictionReason.WORKFLOW_EXECUTION_ENDING
@@ -107,13 +83,6 @@ class Waiting(enum.Enum):
     CORE = "core answers itself, without asking lang"
 
 
-class _Report(enum.Enum):
-    COMPLETE = "complete"
-    FAIL = "fail"
-    QUERY = "query"
-    QUERY_TOO_LARGE = "query too large"
-
-
 class _Parked:
     """What goes on when the next page of history is there.
 
@@ -128,14 +97,8 @@ class _Parked:
         self.carried_out = carried_out
 
 
-class Desk(Protocol):
+class Desk(Outbox, Protocol):
     """Where a run puts what it wants from outside."""
-
-    settings: StreamSettings
-    reports: Reports
-
-    def emit(self, action: Action) -> None:
-        """Have the action carried out."""
 
     def fetch_page(self, run: ManagedRun, token: bytes) -> None:
         """Have a page fetched; `page_fetched` or `fetch_failed` of the run follows."""
@@ -145,12 +108,12 @@ class ManagedRun:
     """See the module. The stream calls `advance` after every call of another method."""
 
     __slots__ = (
+        "_answers",
         "_desk",
         "_fresh",
+        "_history",
         "_parked",
-        "_report",
         "_slot_goes_on",
-        "_with_terminal",
         "broken",
         "buffer",
         "ended",
@@ -158,7 +121,6 @@ class ManagedRun:
         "fails_after_eviction",
         "locals",
         "machines",
-        "pages",
         "removed",
         "run_id",
         "task",
@@ -185,17 +147,16 @@ class ManagedRun:
         self.waiting: Waiting | None = None
         self.eviction: Eviction | None = None
         self.buffer = TaskBuffer()
-        self.pages: HistoryPaginator | None = None
         self.broken = False
         self.ended = False
         self.removed = False
-        self.fails_after_eviction: OutstandingTask | None = None
-        self._report: _Report | None = None
+        self.fails_after_eviction: tuple[OutstandingTask, Verdict] | None = None
         self._parked: _Parked | None = None
-        self.locals = RunLocals()
+        self.locals = RunLocals(desk, run_id, machines)
+        self._history = RunHistory(machines)
+        self._answers = RunAnswers(desk, run_id, workflow_type)
         self._fresh = False
         self._slot_goes_on = False
-        self._with_terminal: int | None = None
 
     # --- What the stream asks -------------------------------------------------------------------
 
@@ -207,7 +168,7 @@ class ManagedRun:
             or self.waiting is not None
             or self.eviction is not None
             or self._parked is not None
-            or self.machines.outstanding_local_activities > 0
+            or self.locals.are_outstanding
         )
 
     def has_pending_work(self, *, ignore_evictions: bool) -> bool:
@@ -244,8 +205,7 @@ class ManagedRun:
 
     def page_fetched(self, events: Sequence[HistoryEvent], next_page_token: bytes) -> None:
         """The page that was asked for is there."""
-        assert self.pages is not None
-        self.pages.feed(events, next_page_token)
+        self._history.feed(events, next_page_token)
         self._read_on()
 
     def _go_on_with(self, update: HistoryUpdate) -> None:
@@ -255,8 +215,7 @@ class ManagedRun:
             if parked.done is not None and not parked.carried_out:
                 self._carry_out(parked.done, update)
                 return
-            self.machines.add_fetched(update)
-            applied = self._apply(once=True)
+            applied = self._history.go_on(update)
         except (FatalError, NondeterminismError) as error:
             self._break(error, in_completion=parked.done is not None)
             return
@@ -265,7 +224,7 @@ class ManagedRun:
         elif parked.done is not None:
             self._conclude(parked.done)
         else:
-            self._request_locals()
+            self.locals.request()
 
     def fetch_failed(self, text: str) -> None:
         """The history that was missing will not come: what waited for it fails."""
@@ -279,14 +238,15 @@ class ManagedRun:
 
         The task is failed when it has left, so that the server does not give it back before.
         """
-        earlier, self.fails_after_eviction = self.fails_after_eviction, task
+        earlier, verdict = self.fails_after_eviction, history_missing(text)
+        self.fails_after_eviction = (task, verdict)
         if earlier is not None:
-            self._release(earlier, completed=False)
-        self.request_eviction(history_missing(text).eviction)
+            self._release(earlier[0], completed=False)
+        self.request_eviction(verdict.eviction)
 
     def completed(self, done: Succeeded | Failed) -> None:
         """Lang has answered. Raises `MalformedCompletion`, changing nothing."""
-        if self.waiting in (None, Waiting.CORE) or self._report or self._parked:
+        if self.waiting in (None, Waiting.CORE) or self._answers.under_way or self._parked:
             raise MalformedCompletion(self.run_id, "no activation of this run is outstanding")
         if self.waiting is Waiting.LANG_EVICTION:
             if isinstance(done, Succeeded) and not done.is_empty:
@@ -302,25 +262,21 @@ class ManagedRun:
 
         When the answer brought another task, the slot of the one that is over is returned for it.
         """
-        report, self._report = self._report, None
-        task = self.task
-        problem = outcome.problem
-        if report is _Report.COMPLETE:
+        answer = self._answers.replied()
+        assert answer is not None, "the server replied to an answer that was never given"
+        task, problem = self.task, outcome.problem
+        if answer is Answer.COMPLETE:
             if problem is None:
                 self._accepted(outcome)
-            elif problem.kind in TOO_LARGE and self._fail_too_large(problem.kind, problem.text):
-                return None
-            elif problem.kind not in TOO_LARGE:
+            else:
                 self.request_eviction(refused(problem))
-        elif report is _Report.QUERY and task is not None:
-            if problem is not None and problem.kind in TOO_LARGE:
-                cause, _ = TOO_LARGE[problem.kind]
-                failure = too_large_failure(problem.kind, problem.text)
-                request = self._desk.reports.fail_query(task.token, failure, cause)
-                self._send(_Report.QUERY_TOO_LARGE, RespondQuery(self.run_id, request))
+                if problem.kind in TOO_LARGE and task is not None and task.attempt <= 1:
+                    self._answers.fail_too_large(task, problem)
+                    return None
+        elif answer is not Answer.FAIL and task is not None:
+            if answer is Answer.QUERY and problem is not None and problem.kind in TOO_LARGE:
+                self._answers.query_too_large(task, problem)
                 return None
-            task.pending_queries.clear()
-        elif report is _Report.QUERY_TOO_LARGE and task is not None:
             task.pending_queries.clear()
         response = outcome.response
         if task is not None and response is not None and response.workflow_task.task_token:
@@ -366,11 +322,9 @@ class ManagedRun:
         if result is not None:
             self._resolve_local(*result)
             return True
-        has_locals = machines.outstanding_local_activities > 0
-        if not has_locals and (
-            self.locals.holds_task or (self._fresh and not task.pending_queries)
-        ):
-            self.locals.holds_task = False
+        has_locals = self.locals.are_outstanding
+        if not has_locals and (self.locals.hold_task or (self._fresh and not task.pending_queries)):
+            self.locals.hold_task = False
             self._answer_by_core()
             return True
         if task.pending_queries:
@@ -384,7 +338,8 @@ class ManagedRun:
             self._answer_by_core()
             return True
         if has_locals:
-            self._wait_for_locals(task)
+            self._fresh = False
+            self.locals.wait(task)
         return False
 
     def _activate(self, waiting: Waiting, activation: WorkflowActivation) -> None:
@@ -399,9 +354,7 @@ class ManagedRun:
 
     def _evict(self) -> None:
         """Ask lang to drop the run, once nothing local of it can surface any more."""
-        if not self.locals.may_leave:
-            if self.locals.begin_leaving():
-                self._desk.emit(CancelAllLocalActivities(self.run_id))
+        if not self.locals.may_leave():
             return
         eviction = self.eviction
         assert eviction is not None
@@ -420,7 +373,6 @@ class ManagedRun:
     def _start(self, task: HeldTask) -> None:
         work = task.work
         self.task = OutstandingTask(work, task.permit, task.received_at)
-        self.pages = task.pages
         self._fresh = True
         self.locals.task_began()
         if work.legacy_query is not None and work.queries:
@@ -436,30 +388,14 @@ class ManagedRun:
             self._fail(QUERY_EXPIRED)
             return
         try:
-            self.machines.new_history(task.history, work.messages)
-            applied = self._apply(once=True)
+            applied = self._history.begin(task)
         except (FatalError, NondeterminismError) as error:
             self._break(error, in_completion=False)
             return
         if applied:
-            self._request_locals()
+            self.locals.request()
         else:
             self._park(None, carried_out=True)
-
-    def _apply(self, *, once: bool) -> bool:
-        """Apply history until there is something for lang; False when a page is missing.
-
-        `once` applies one sequence in any case; the others are only replayed.
-        """
-        machines = self.machines
-        while once or (machines.replaying and not machines.has_jobs):
-            once = False
-            applied = machines.apply_next_sequence()
-            if applied is Step.NEED_FETCH:
-                return False
-            if applied is Step.OVER:
-                break
-        return True
 
     def _park(self, done: Succeeded | None, *, carried_out: bool) -> None:
         """Go on when more of the history is there, which may be at once."""
@@ -467,9 +403,8 @@ class ManagedRun:
         self._read_on()
 
     def _read_on(self) -> None:
-        assert self.pages is not None
         try:
-            following = self.pages.next_update()
+            following = self._history.next_update()
         except EmptyHistoryPage as error:
             self.fetch_failed(error.message)
             return
@@ -493,9 +428,7 @@ class ManagedRun:
             if not self._slot_goes_on:
                 self._release(task, completed=not self.broken)
             self.task = None
-            if self.locals.heartbeat_set:
-                self.locals.heartbeat_set = False
-                self._desk.emit(ClearHeartbeat(self.run_id))
+            self.locals.task_ended()
         if is_leaving:
             self.removed = True
         elif (
@@ -511,29 +444,11 @@ class ManagedRun:
     def _count(self, name: str, reason: str = "") -> None:
         self._desk.emit(Counted(name, self.workflow_type, reason))
 
-    # --- Local activities -----------------------------------------------------------------------
-
-    def _request_locals(self) -> None:
-        requests = self.machines.drain_local_activities()
-        if requests:
-            self.locals.had_any = True
-            self._desk.emit(RunLocalActivities(self.run_id, tuple(requests)))
-
     def _resolve_local(self, seq: int, result: LocalResult) -> None:
         try:
             self.machines.local_resolution(seq, result)
         except (FatalError, NondeterminismError) as error:
             self._break(error, in_completion=False)
-
-    def _wait_for_locals(self, task: OutstandingTask) -> None:
-        self._fresh = False
-        self.locals.holds_task = True
-        if not self.locals.heartbeat_set:
-            self.locals.heartbeat_set = True
-            timeout = self.machines.workflow_task_timeout
-            seconds = timeout.ToNanoseconds() / 1e9 if timeout is not None else _TASK_TIMEOUT
-            at = task.received_at + HEARTBEAT_FRACTION * seconds
-            self._desk.emit(SetHeartbeat(self.run_id, task.token, at))
 
     # --- Completions ----------------------------------------------------------------------------
 
@@ -549,8 +464,7 @@ class ManagedRun:
                 else "it answers a legacy query that was not asked",
             )
         if answer is not None:
-            request = self._desk.reports.answer_query(task.token, answer)
-            self._send(_Report.QUERY, RespondQuery(self.run_id, request))
+            self._answers.answer_query(task, answer)
         elif self.waiting is Waiting.LANG_QUERIES:
             task.pending_queries.clear()
             self._conclude(done)
@@ -560,17 +474,8 @@ class ManagedRun:
             self._carry_out(done, None)
 
     def _carry_out(self, done: Succeeded, update: HistoryUpdate | None) -> None:
-        machines = self.machines
         try:
-            machines.record_lang_flags(done.used_flags)
-            machines.iterate(
-                in_order(
-                    done.commands, keep_after_terminal=machines.keeps_commands_after_terminal()
-                )
-            )
-            if update is not None:
-                machines.add_fetched(update)
-            applied = self._apply(once=False)
+            applied = self._history.carry_out(done, update)
         except (FatalError, NondeterminismError) as error:
             self._break(error, in_completion=True)
             return
@@ -581,10 +486,10 @@ class ManagedRun:
 
     def _conclude(self, done: Succeeded) -> None:
         """The machines are up to date: answer the task now, or not yet."""
-        self._request_locals()
+        self.locals.request()
         task, machines = self.task, self.machines
         assert task is not None
-        has_locals = machines.outstanding_local_activities > 0
+        has_locals = self.locals.are_outstanding
         heartbeat = self.locals.heartbeat_due and self.waiting is Waiting.CORE
         if heartbeat:
             self.locals.heartbeat_due = False
@@ -596,74 +501,40 @@ class ManagedRun:
             or (has_locals and not heartbeat)
         )
         if respond or done.answers:
-            self._complete_task(done, force_new_task=has_locals)
+            self._answers.complete(task, machines, done, force_new_task=has_locals)
         else:
-            self.locals.holds_task = has_locals
+            self.locals.hold_task = has_locals
             self._settle(task_is_over=False)
-
-    def _complete_task(self, done: Succeeded, *, force_new_task: bool) -> None:
-        task, machines = self.task, self.machines
-        assert task is not None
-        commands = machines.outgoing_commands()
-        sdk_metadata, metering = machines.completion_metadata()
-        request = self._desk.reports.complete(
-            task.token,
-            commands,
-            messages=machines.drain_messages(),
-            answers=done.answers,
-            force_new_task=force_new_task,
-            sdk_metadata=sdk_metadata,
-            metering=metering,
-            versioning_behavior=done.versioning_behavior,
-        )
-        self._with_terminal = next(
-            (c.command_type for c in commands if c.command_type in _ENDINGS), None
-        )
-        self._send(
-            _Report.COMPLETE,
-            CompleteTask(self.run_id, request, choose_eager(request, self._desk.settings)),
-        )
 
     def _accepted(self, outcome: Reported) -> None:
         response = outcome.response
         if response is not None and response.reset_history_event_id > 0:
             self.machines.reset_last_started(response.reset_history_event_id)
-        if self._with_terminal is not None:
+        if self._answers.count_ending():
             self.ended = True
-            self._count(_ENDINGS[self._with_terminal])
 
     def _eviction_answered(self) -> None:
         """Lang has dropped the run. What it had already decided is not lost: it is sent now."""
-        machines = self.machines
-        failing = self.fails_after_eviction
+        failing, self.fails_after_eviction = self.fails_after_eviction, None
         if failing is not None:
-            self.fails_after_eviction = None
-            self._release(failing, completed=False)
-            if failing.attempt <= 1 and not failing.has_legacy_query:
-                request = self._desk.reports.fail(
-                    failing.token,
-                    Cause.WORKFLOW_TASK_FAILED_CAUSE_WORKFLOW_WORKER_UNHANDLED_FAILURE,
-                    Failure(message="Fetching history failed"),
-                )
-                self._send(_Report.FAIL, FailTask(self.run_id, request))
+            unread, verdict = failing
+            self._release(unread, completed=False)
+            if unread.attempt <= 1 and not unread.has_legacy_query:
+                self._answers.fail(unread, verdict)
                 return
-        can_respond = not (
-            self.task is None
-            or self.broken
-            or machines.replaying
-            or machines.have_seen_terminal_event
-        )
-        if can_respond and (machines.outgoing_commands() or machines.has_messages):
-            self._complete_task(
-                Succeeded(self.run_id),
-                force_new_task=machines.outstanding_local_activities > 0,
-            )
+        task, machines = self.task, self.machines
+        if (
+            task is not None
+            and not self.broken
+            and not machines.replaying
+            and not machines.have_seen_terminal_event
+            and (machines.outgoing_commands() or machines.has_messages)
+        ):
+            done = Succeeded(self.run_id)
+            has_locals = self.locals.are_outstanding
+            self._answers.complete(task, machines, done, force_new_task=has_locals)
         else:
             self._settle(task_is_over=True)
-
-    def _send(self, report: _Report, action: CompleteTask | FailTask | RespondQuery) -> None:
-        self._report = report
-        self._desk.emit(action)
 
     # --- Failures -------------------------------------------------------------------------------
 
@@ -673,17 +544,18 @@ class ManagedRun:
         if self.waiting is None:
             self.waiting = Waiting.CORE
         verdict = machines_failed(error, in_completion=in_completion)
-        if verdict.is_nondeterminism and self._fails_workflow():
-            self._fail_workflow(verdict)
+        task = self.task
+        if verdict.is_nondeterminism and task is not None and self._fails_workflow(task):
+            self.request_eviction(verdict.eviction)
+            self._answers.fail_workflow(task, verdict)
         else:
             self._fail(verdict)
 
-    def _fails_workflow(self) -> bool:
+    def _fails_workflow(self, task: OutstandingTask) -> bool:
         """True if nondeterminism ends the workflow instead of waiting for better code."""
-        settings, task = self._desk.settings, self.task
+        settings = self._desk.settings
         return (
-            task is not None
-            and task.attempt <= 1
+            task.attempt <= 1
             and not task.has_legacy_query
             and (
                 settings.fail_workflow_on_nondeterminism
@@ -691,44 +563,19 @@ class ManagedRun:
             )
         )
 
-    def _fail_workflow(self, verdict: Verdict) -> None:
-        task = self.task
-        assert task is not None
-        self.request_eviction(verdict.eviction)
-        command = Command(command_type=CommandType.COMMAND_TYPE_FAIL_WORKFLOW_EXECUTION)
-        command.fail_workflow_execution_command_attributes.failure.CopyFrom(verdict.failure)
-        self._with_terminal = command.command_type
-        request = self._desk.reports.complete(task.token, [command])
-        self._send(_Report.COMPLETE, CompleteTask(self.run_id, request))
-
     def _fail(self, verdict: Verdict) -> None:
         """Fail the task, once, and have the run leave the cache."""
         self.request_eviction(verdict.eviction)
-        task, reports = self.task, self._desk.reports
+        task = self.task
         if task is None:
             self._settle(task_is_over=False)
         elif task.has_legacy_query:
             if verdict.in_completion:
-                query = reports.fail_query(task.token, verdict.failure, verdict.cause)
-                self._send(_Report.QUERY, RespondQuery(self.run_id, query))
+                self._answers.fail_query(task, verdict)
             else:
                 task.pending_queries.clear()
                 self._settle(task_is_over=True)
         elif task.attempt <= 1:
-            self._count("workflow_task_execution_failed", verdict.metric_reason)
-            request = reports.fail(task.token, verdict.cause, verdict.failure)
-            self._send(_Report.FAIL, FailTask(self.run_id, request))
+            self._answers.fail(task, verdict)
         else:
             self._settle(task_is_over=True)
-
-    def _fail_too_large(self, kind: ProblemKind, text: str) -> bool:
-        """The answer was too large to be sent: fail the task, once."""
-        self.request_eviction(Eviction(text, RemoveFromCache.EvictionReason.FATAL))
-        task = self.task
-        if task is None or task.attempt > 1:
-            return False
-        cause, name = TOO_LARGE[kind]
-        self._count("workflow_task_execution_failed", name)
-        request = self._desk.reports.fail(task.token, cause, too_large_failure(kind, text))
-        self._send(_Report.FAIL, FailTask(self.run_id, request))
-        return True

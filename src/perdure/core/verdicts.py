@@ -114,11 +114,15 @@ def refused(problem: Problem) -> Eviction:
     return Eviction(f"{message}: {problem.text}", reason)
 
 
+_TOO_LARGE: Final = ("Workflow task completion is too large", _Reason.FATAL)
 _REFUSALS: Final[dict[ProblemKind, tuple[str, EvictionReason]]] = {
     ProblemKind.UNHANDLED_COMMAND: (
         "Workflow task completion was refused because of new events",
         _Reason.UNHANDLED_COMMAND,
     ),
     ProblemKind.NOT_FOUND: ("Workflow task not found", _Reason.TASK_NOT_FOUND),
+    ProblemKind.GRPC_MESSAGE_TOO_LARGE: _TOO_LARGE,
+    ProblemKind.PAYLOADS_TOO_LARGE: _TOO_LARGE,
+    ProblemKind.REQUEST_TOO_LARGE: _TOO_LARGE,
 }
 _OTHER_REFUSAL: Final = ("Error reporting WFT to server", _Reason.FATAL)
