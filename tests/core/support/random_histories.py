@@ -107,12 +107,13 @@ class Lang:
 class _Author:
     """Writes a story, one task after the other."""
 
-    def __init__(self, random: Random, run_id: str) -> None:
+    def __init__(self, random: Random, run_id: str, *, live: bool) -> None:
         self.random = random
+        self.live = live
         self.story = Story(run_id)
         self.built = self.story.built
         self.has_jobs = True
-        self.has_flags = self.chance(0.8)
+        self.has_flags = live or self.chance(0.8)
         self.has_indexes = self.chance(0.7)
         self.seq = 0
         self.locals_in_task = 0
@@ -126,8 +127,9 @@ class _Author:
             self.nexus,
             self.attributes,
             self.patch,
-            self.local_activity,
         ]
+        if not live:
+            self.kinds.append(self.local_activity)
 
     def chance(self, of: float) -> bool:
         return self.random.random() < of
@@ -203,7 +205,7 @@ class _Author:
             sequencing = built.task_scheduled()
         built.task_started()
         self.task_completed()
-        if self.chance(0.2):
+        if not self.live and self.chance(0.2):
             self.advance(self.update(sequencing))
 
     def signal(self, name: str) -> int:
@@ -409,9 +411,13 @@ class _Author:
         self.command(completed, "update_response", protocol_instance_id=name, completed=result)
 
 
-def random_story(random: Random, run_id: str) -> Story:
-    """Everything a workflow can do, heartbeats, failed and timed-out tasks, and any end."""
-    author = _Author(random, run_id)
+def random_story(random: Random, run_id: str, *, live: bool = False) -> Story:
+    """Everything a workflow can do, heartbeats, failed and timed-out tasks, and any end.
+
+    With `live` there is nothing that needs more than history to happen again (local activities,
+    updates), so that the story can be told task by task.
+    """
+    author = _Author(random, run_id, live=live)
     author.beginning()
     for _ in range(random.randint(0, 8)):
         if author.has_jobs:
