@@ -275,3 +275,18 @@ def test_an_ended_workflow_ends_the_sequence(end: str) -> None:
     built = sequential_timers(0, end=False)
     getattr(built, end)()
     assert cuts(built) == [(1, 3), (4, 5)]
+
+
+def test_the_end_of_a_task_without_commands_is_no_sequence() -> None:
+    built = sequential_timers(1, end=False)
+    update = update_of(built.whole())
+    assert take_all(update) == [(1, 3), (4, 8)]
+    built = HistoryBuilder()
+    built.started()
+    built.full_task()
+    update = update_of(built.whole())
+    assert take_all(update) == [(1, 3)]
+    # What the task says about itself can still be read.
+    completed = update.peek_next_task_completed(3)
+    assert completed is not None
+    assert completed.event_id == 4

@@ -205,12 +205,19 @@ class HistoryUpdate:
         self._skip(from_id)
         end = self._find_end()
         if self.complete:
-            if self._cursor >= len(self._events):
+            if self._nothing_left():
                 return NoSequence.REPLAY_OVER
             return len(self._events) - 1 if end is None else end
         if end is None or end >= self._limit:
             return NoSequence.NEED_FETCH
         return end
+
+    def _nothing_left(self) -> bool:
+        """The end of a task whose answer was empty is no sequence: nothing followed from it. It
+        comes again with the next task.
+        """
+        left = len(self._events) - self._cursor
+        return left == 0 or (left == 1 and self._events[-1].event_type == TASK_COMPLETED)
 
     def _skip(self, from_id: int) -> None:
         events, cursor = self._events, self._cursor
