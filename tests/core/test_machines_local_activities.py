@@ -242,3 +242,30 @@ def test_a_live_activity_meets_its_marker_in_the_queue() -> None:
     driver.step()
     assert driver.machines.outgoing_commands() == []
     assert driver.machines.activation_index == 0
+
+
+def test_long_local_activity_with_update() -> None:
+    """The marker comes after tasks that gave lang nothing to do: its result is a job of its own,
+    before the marker's event."""
+    built = HistoryBuilder()
+    built.started()
+    built.full_task()
+    timer = built.timer_started(9)
+    built.timer_fired(timer, 9)
+    built.full_task()
+    other = built.timer_started(8)
+    built.full_task()
+    built.local_activity_marker(1, 1, activation_index=2)
+    built.timer_fired(other, 8)
+    built.task_scheduled_and_started()
+    driver = Driver(built)
+    driver.next_variants()
+    driver.answer(local(1), lang_message("start_timer", seq=9))
+    assert [job.WhichOneof("variant") for job in driver.activation().jobs] == ["fire_timer"]
+    driver.answer(lang_message("start_timer", seq=8))
+    assert driver.machines.last_processed_event == 12
+    activation = driver.activation()
+    assert activation.is_replaying
+    assert [job.resolve_activity.seq for job in activation.jobs] == [1]
+    driver.answer()
+    assert [job.WhichOneof("variant") for job in driver.activation().jobs] == ["fire_timer"]

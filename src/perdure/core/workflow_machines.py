@@ -296,6 +296,7 @@ class WorkflowMachines:
                 requests.append(self._updates.accepted_ahead(event))
         for request in requests:
             self._updates.begin(request)
+        self._local.release(nothing_else=not self._jobs)
 
     # --- One event ------------------------------------------------------------------------------
 

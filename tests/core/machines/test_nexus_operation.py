@@ -134,7 +134,7 @@ def test_nexus_cancellation_types(begin: Any, kind: int, outcome: str) -> None:
     assert len(host.commands()) == (0 if kind == ABANDON else 1)
     if kind in (TRY, ABANDON):
         cancelled = host.take_job().resolve_nexus_operation.result.cancelled
-        assert cancelled.cause.message == "Nexus operation cancelled after starting"
+        assert cancelled.message == "Nexus operation cancelled after starting"
     else:
         assert not host.jobs
     if kind != ABANDON:

@@ -283,7 +283,7 @@ class NexusOperationMachine(Machine):
 
     def resolve_cancel_requested(self, _: HistoryEvent) -> None:
         if self._cancel_event == E.CANCEL_WAIT_REQUESTED:
-            self._resolve_cancelled("Nexus operation cancellation was requested")
+            self._resolve_cancelled("Nexus operation cancellation request completed")
 
     def resolve_cancel_failed(self, event: HistoryEvent) -> None:
         if self._cancel_event != E.CANCEL_WAIT_REQUESTED or not self._take_answer():
@@ -316,8 +316,7 @@ class NexusOperationMachine(Machine):
             self._fill_cancelled(job.result.cancelled, message)
 
     def _fill_cancelled(self, failure: Failure, message: str) -> None:
-        failure.message = "Nexus operation completed unsuccessfully"
-        failure.cause.message = message
+        failure.message = message
         failure.cause.canceled_failure_info.SetInParent()
         info = failure.nexus_operation_execution_failure_info
         info.scheduled_event_id = self._scheduled_event_id
