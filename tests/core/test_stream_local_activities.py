@@ -416,6 +416,58 @@ def test_zero_cache_doesnt_evict_before_wft_is_answered() -> None:
     assert stage.eviction().reason == Reason.CACHE_FULL
 
 
+def test_want_of_room_does_not_interrupt_local_activities() -> None:
+    """The task is answered first: otherwise it would have to time out, and all be done again."""
+    stage, _ = running(1, 2, max_cached_workflows=1)
+    other = HistoryBuilder(run_id="other")
+    other.started()
+    other.task_scheduled_and_started()
+    stage.poll(other, other.to_task(1))
+    assert stage.is_quiet
+    for seq in (1, 2):
+        resolve(stage, seq)
+        assert resolved(stage.activation()) == [seq]
+        stage.complete()
+    assert not stage.has(outcomes.CancelAllLocalActivities)
+    stage.completion()
+    stage.report()
+    stage.take(outcomes.CancelAllLocalActivities)
+    stage.feed(outcomes.LocalCancelsDelivered(RUN))
+    assert stage.eviction().reason == Reason.CACHE_FULL
+    assert stage.activation().run_id == "other"
+
+
+def test_want_of_room_does_not_outlive_a_heartbeat() -> None:
+    stage, _ = running(1, max_cached_workflows=1)
+    other = HistoryBuilder(run_id="other")
+    other.started()
+    other.task_scheduled_and_started()
+    stage.poll(other, other.to_task(1))
+    stage.feed(outcomes.HeartbeatDue(RUN, b"task-1"))
+    assert stage.completion().force_create_new_workflow_task
+    stage.report()
+    stage.take(outcomes.CancelAllLocalActivities)
+    stage.feed(outcomes.LocalCancelsDelivered(RUN))
+    assert stage.eviction().reason == Reason.CACHE_FULL
+    assert stage.activation().run_id == "other"
+
+
+def test_those_without_local_activities_make_room_first() -> None:
+    stage, _ = running(1, max_cached_workflows=2)
+    runs = [HistoryBuilder(run_id=f"other-{number}") for number in range(2)]
+    for built in runs:
+        built.started()
+        built.task_scheduled_and_started()
+    stage.poll(runs[0], runs[0].to_task(1))
+    stage.activation()
+    stage.complete(start_timer(), run_id="other-0")
+    stage.completion()
+    stage.report(run_id="other-0")
+    stage.poll(runs[1], runs[1].to_task(1))
+    assert stage.activation().run_id == "other-0"
+    assert stage.is_quiet
+
+
 def test_a_shutdown_waits_for_local_activities_of_a_task() -> None:
     stage, _ = running(1)
     stage.stop()

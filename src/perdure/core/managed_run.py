@@ -10,7 +10,8 @@ is handled by changing the state and advancing:
 3. an empty answer by core itself, when a task brought nothing for lang or the last local activity
    of the task is done;
 4. queries, which never mix with anything else;
-5. an eviction, if one is wanted;
+5. an eviction, if one is wanted; for want of room only when no local activities run, as their
+   work would be lost and done again, and the task would have to time out first;
 6. an empty answer because the task would time out while local activities run;
 7. without a task: the next one from the buffer.
 
@@ -48,6 +49,7 @@ from perdure.core.run_history import RunHistory
 from perdure.core.run_locals import RunLocals
 from perdure.core.task import HeldTask, OutstandingTask, TaskBuffer
 from perdure.core.verdicts import (
+    CACHE_FULL,
     QUERY_EXPIRED,
     Eviction,
     Verdict,
@@ -318,11 +320,12 @@ class ManagedRun:
             self._activate(Waiting.LANG, machines.activation())
             machines.completed_activation_dispatched()
             return False
-        result = self.locals.next_result() if self.eviction is None else None
+        has_locals = self.locals.are_outstanding
+        evicts = self.eviction is not None and not (has_locals and self.eviction is CACHE_FULL)
+        result = None if evicts else self.locals.next_result()
         if result is not None:
             self._resolve_local(*result)
             return True
-        has_locals = self.locals.are_outstanding
         if not has_locals and (self.locals.hold_task or (self._fresh and not task.pending_queries)):
             self.locals.hold_task = False
             self._answer_by_core()
@@ -331,7 +334,7 @@ class ManagedRun:
             activation = machines.query_activation(task.pending_queries)
             self._activate(Waiting.LANG_QUERIES, activation)
             return False
-        if self.eviction is not None:
+        if evicts:
             self._evict()
             return False
         if self.locals.heartbeat_due:

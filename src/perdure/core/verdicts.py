@@ -20,6 +20,7 @@ from perdure.core.errors import FatalError, NondeterminismError
 from perdure.core.outcomes import EvictionReason, Problem, ProblemKind
 
 __all__ = [
+    "CACHE_FULL",
     "QUERY_EXPIRED",
     "Eviction",
     "Verdict",
@@ -60,6 +61,9 @@ class Verdict:
         """The label of the metric that counts failed tasks."""
         return "NonDeterminismError" if self.is_nondeterminism else "WorkflowError"
 
+
+CACHE_FULL: Final = Eviction("Workflow cache full", _Reason.CACHE_FULL)
+"""Another run needs the place."""
 
 QUERY_EXPIRED: Final = Verdict(
     Failure(message="Query expired"),

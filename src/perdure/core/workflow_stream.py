@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 from temporalio.api.history.v1.message_pb2 import HistoryEvent
-from temporalio.bridge.proto.workflow_activation.workflow_activation_pb2 import RemoveFromCache
 
 from perdure.core.completion import validate
 from perdure.core.history.paginator import EmptyHistoryPage, EmptyTask, HistoryPaginator
@@ -48,12 +47,10 @@ from perdure.core.outcomes import (
 from perdure.core.reports import Reports
 from perdure.core.run_info import RunInfo
 from perdure.core.task import HeldTask, OutstandingTask, PreparedTask, TaskBuffer, prepare
-from perdure.core.verdicts import Eviction, history_missing
+from perdure.core.verdicts import CACHE_FULL, Eviction, history_missing
 from perdure.core.workflow_machines import WorkflowMachines
 
 __all__ = ["WorkflowStream"]
-
-_CACHE_FULL: Final = Eviction("Workflow cache full", RemoveFromCache.EvictionReason.CACHE_FULL)
 
 
 class _Reading:
@@ -372,12 +369,12 @@ class WorkflowStream:
             return
         wanted = len(self._without_room)
         leaving = sum(run.eviction is not None for run in self._runs.values())
-        for run in list(self._runs.values()):
+        for run in sorted(self._runs.values(), key=_holds_local_activities):
             if run.eviction is not None or run.buffer.has_real_task:
                 continue
             if leaving < wanted or (self.settings.max_cached_workflows == 0 and not run.is_busy):
                 leaving += 1
-                run.request_eviction(_CACHE_FULL)
+                run.request_eviction(CACHE_FULL)
                 self._go_on(run)
 
     def _finish_if_done(self) -> None:
@@ -386,3 +383,8 @@ class WorkflowStream:
         if not self.pending_runs():
             self.finished = True
             self.emit(Finished())
+
+
+def _holds_local_activities(run: ManagedRun) -> bool:
+    """Runs that cannot leave soon are asked last; otherwise the order of use decides."""
+    return run.locals.are_outstanding
