@@ -2,42 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from perdure.core.machines.activity import ActivityMachine
-from perdure.core.machines.cancel_external import CancelExternalMachine
-from perdure.core.machines.child_workflow import ChildWorkflowMachine
-from perdure.core.machines.fire_and_forget import (
-    ModifyPropertiesMachine,
-    UpsertSearchAttributesMachine,
-)
-from perdure.core.machines.local_activity import LocalActivityMachine
+from perdure.core.machines.diagrams import ALL_MACHINES, page
 from perdure.core.machines.machine import Machine
-from perdure.core.machines.nexus_operation import NexusOperationMachine
-from perdure.core.machines.patch import PatchMachine
-from perdure.core.machines.signal_external import SignalExternalMachine
-from perdure.core.machines.terminal import TERMINAL_MACHINES
-from perdure.core.machines.timer import TimerMachine
-from perdure.core.machines.update import UpdateMachine
-from perdure.core.machines.workflow_task import WorkflowTaskMachine
 
-ALL: list[type[Machine]] = [
-    ActivityMachine,
-    CancelExternalMachine,
-    ChildWorkflowMachine,
-    LocalActivityMachine,
-    ModifyPropertiesMachine,
-    NexusOperationMachine,
-    PatchMachine,
-    SignalExternalMachine,
-    TimerMachine,
-    UpdateMachine,
-    UpsertSearchAttributesMachine,
-    WorkflowTaskMachine,
-    *TERMINAL_MACHINES.values(),
-]
+DIAGRAMS = Path(__file__).parents[3] / "docs" / "temporal-state-machines.md"
 
-every_machine = pytest.mark.parametrize("machine", ALL, ids=lambda machine: machine.table.name)
+every_machine = pytest.mark.parametrize(
+    "machine", ALL_MACHINES, ids=lambda machine: machine.table.name
+)
 
 
 @every_machine
@@ -79,10 +55,14 @@ def test_every_event_is_used(machine: type[Machine]) -> None:
     assert set(table.history.values()) | set(table.commands.values()) <= set(table.events)
 
 
+def test_the_diagrams_are_drawn_from_the_tables() -> None:
+    assert DIAGRAMS.read_text() == page()
+
+
 def test_all_transitions_are_covered(taken: set[tuple[str, int, int]]) -> None:
     missing = [
         f"{machine.table.name}: {state.name} on {event.name}"
-        for machine in ALL
+        for machine in ALL_MACHINES
         for state, event in (*machine.table.transitions, *machine.table.ignored)
         if (machine.table.name, int(state), int(event)) not in taken
     ]
