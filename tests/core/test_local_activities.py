@@ -139,6 +139,14 @@ def test_a_local_activity_from_request_to_result(world: World) -> None:
     assert world.manager.is_idle
 
 
+def test_an_activity_sees_the_default_retries(world: World) -> None:
+    world.request(request())
+    policy = world.start().start.retry_policy
+    assert policy == RetryPolicy(
+        initial_interval=duration(1), backoff_coefficient=2, maximum_interval=duration(100)
+    )
+
+
 def test_max_concurrent_respected(world: World) -> None:
     # Nothing starts without a permit, and a permit comes back only when lang is done.
     world.request(*(request(seq) for seq in range(1, 4)))
@@ -351,6 +359,15 @@ def test_schedule_to_close_spans_attempts(world: World) -> None:
     assert result.outcome is LocalOutcome.TIMED_OUT
     assert world.manager.take_cancel() is None
     assert world.manager.is_idle
+
+
+def test_schedule_to_close_ends_a_backoff(world: World) -> None:
+    # The official core forgets such an activity, and its workflow hangs.
+    world.request(request(schedule_to_close_timeout=duration(0.5), retry_policy=RETRY))
+    world.complete(world.start(), failed())
+    world.wake(0.5)
+    assert world.manager.start_next("permit", at(2)) is None
+    assert world.resolved().outcome is LocalOutcome.TIMED_OUT
 
 
 def test_time_that_the_workflow_spent_backing_off_counts(world: World) -> None:

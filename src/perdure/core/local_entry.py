@@ -18,7 +18,7 @@ from temporalio.api.failure.v1.message_pb2 import (
 from temporalio.bridge.proto.activity_task.activity_task_pb2 import Start
 
 from perdure.core.local_requests import LocalActivityRequest
-from perdure.core.local_retry import seconds
+from perdure.core.local_retry import DEFAULT_POLICY, seconds
 
 __all__ = [
     "Entry",
@@ -139,8 +139,8 @@ def start_of(entry: Entry, now: Instant) -> Start:
         start.start_to_close_timeout.CopyFrom(command.start_to_close_timeout)
     elif command.HasField("schedule_to_close_timeout"):
         start.start_to_close_timeout.CopyFrom(command.schedule_to_close_timeout)
-    if command.HasField("retry_policy"):
-        start.retry_policy.CopyFrom(command.retry_policy)
+    has_policy = command.HasField("retry_policy")
+    start.retry_policy.CopyFrom(command.retry_policy if has_policy else DEFAULT_POLICY)
     return start
 
 

@@ -11,11 +11,18 @@ from google.protobuf.duration_pb2 import Duration
 from temporalio.api.common.v1.message_pb2 import RetryPolicy
 from temporalio.api.failure.v1.message_pb2 import Failure
 
-__all__ = ["retry_delay", "seconds"]
+__all__ = ["DEFAULT_POLICY", "retry_delay", "seconds"]
 
 _DEFAULT_INITIAL: Final = 1.0
 _DEFAULT_COEFFICIENT: Final = 2.0
 _MAXIMUM_OVER_INITIAL: Final = 100.0
+
+DEFAULT_POLICY: Final = RetryPolicy(
+    initial_interval=Duration(seconds=1),
+    backoff_coefficient=_DEFAULT_COEFFICIENT,
+    maximum_interval=Duration(seconds=100),
+)
+"""What a local activity sees of its retries when its workflow says nothing about them."""
 
 
 def seconds(duration: Duration) -> float:
