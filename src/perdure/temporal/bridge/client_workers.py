@@ -1,22 +1,37 @@
-"""The workers of one client: no two may compete for the same tasks under the same build."""
+"""The workers of one client.
+
+No two may compete for the same tasks under the same build, and one of them may take the first task
+of a workflow that its client starts (an eager start).
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from perdure.temporal.bridge.slots import Permit
     from perdure.temporal.worker.settings import WorkerSettings
 
-__all__ = ["ClientWorkers"]
+__all__ = ["ClientWorker", "ClientWorkers"]
+
+
+class ClientWorker(Protocol):
+    """A worker, as its client knows it."""
+
+    def try_reserve_workflow(self) -> Permit | None:
+        """A slot for a workflow task that may come, if there is one now."""
+
+    def deliver_workflow(self, task: Any, permit: Permit) -> None:
+        """The first task of a workflow, which came with the answer to its start."""
 
 
 class ClientWorkers:
     """Workers by identity of the object, with what they poll."""
 
     def __init__(self) -> None:
-        self._workers: dict[object, WorkerSettings] = {}
+        self._workers: dict[ClientWorker, WorkerSettings] = {}
 
-    def register(self, worker: object, settings: WorkerSettings) -> None:
+    def register(self, worker: ClientWorker, settings: WorkerSettings) -> None:
         """Add a worker; ValueError if another one of this client polls for the same."""
         for other in self._workers.values():
             if (
@@ -33,7 +48,18 @@ class ClientWorkers:
                 )
         self._workers[worker] = settings
 
-    def forget(self, worker: object) -> None:
+    def reserve(
+        self, namespace: str, task_queue: str
+    ) -> tuple[ClientWorker, WorkerSettings, Permit] | None:
+        """A worker for these tasks that has a free slot, and the slot."""
+        for worker, settings in self._workers.items():
+            if (settings.namespace, settings.task_queue) == (namespace, task_queue):
+                permit = worker.try_reserve_workflow()
+                if permit is not None:
+                    return worker, settings, permit
+        return None
+
+    def forget(self, worker: ClientWorker) -> None:
         """Remove a worker, if it is there."""
         self._workers.pop(worker, None)
 

@@ -174,6 +174,21 @@ class LiveWorker:
         self._service.client = client
         client.workers.register(self, self._settings)
 
+    # What its client asks
+
+    def try_reserve_workflow(self) -> Permit | None:
+        """A slot for the first task of a workflow; only for a worker that lang polls."""
+        if self._stopping or not self._workflow_pollers:
+            return None
+        return self._workflow_slots.try_reserve()
+
+    def deliver_workflow(self, task: PollWorkflowTaskQueueResponse, permit: Permit) -> None:
+        assert self._workflows is not None, "only workers with pollers reserve"
+        if self._stopping:
+            permit.release()
+        else:
+            self._workflows.new_task(task, permit)
+
     # Shutdown
 
     def initiate_shutdown(self) -> None:
