@@ -20,6 +20,7 @@ from tests.core.support.stage import (
     complete_workflow,
     kinds,
     queries,
+    run_local,
     start_timer,
 )
 
@@ -32,17 +33,6 @@ from perdure.core.local_requests import (
 )
 
 Reason = RemoveFromCache.EvictionReason
-
-
-def run_local(seq: int = 1, *, cancellation: int = 0) -> WorkflowCommand:
-    command = WorkflowCommand()
-    local = command.schedule_local_activity
-    local.seq = seq
-    local.activity_id = str(seq)
-    local.activity_type = "activity"
-    local.start_to_close_timeout.seconds = 60
-    local.cancellation_type = cancellation  # type: ignore[assignment]
-    return command
 
 
 def cancel_local(seq: int = 1) -> WorkflowCommand:

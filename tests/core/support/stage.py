@@ -231,6 +231,17 @@ def schedule_activity(
     return command
 
 
+def run_local(seq: int = 1, *, cancellation: int = 0) -> WorkflowCommand:
+    command = WorkflowCommand()
+    local = command.schedule_local_activity
+    local.seq = seq
+    local.activity_id = str(seq)
+    local.activity_type = "activity"
+    local.start_to_close_timeout.seconds = 60
+    local.cancellation_type = cancellation  # type: ignore[assignment]
+    return command
+
+
 def complete_workflow(result: object = None) -> WorkflowCommand:
     command = WorkflowCommand()
     command.complete_workflow_execution.result.CopyFrom(payload(result))
