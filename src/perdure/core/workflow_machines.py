@@ -3,10 +3,7 @@
 A run goes round in one loop, live and in replay alike. `apply_next_sequence` applies what one
 workflow task saw: events find their machines, which leave jobs for lang. Lang's answer goes to
 `iterate`: each command makes or cancels a machine, and what has to be sent takes its place in one
-queue. The events that those commands caused begin the next sequence, and are matched with the
-queue from the front: if lang does the same as before, every event meets the command that caused
-it. A command leaves the queue only when its event is seen, so what waits in it is exactly what the
-server has not confirmed.
+queue, where the events that begin the next sequence find it.
 
 `replaying` is decided event by event, just before the event is handled.
 
@@ -16,7 +13,6 @@ Nothing here waits, reads a clock or talks to anybody.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final
@@ -41,6 +37,7 @@ from temporalio.bridge.proto.workflow_activation.workflow_activation_pb2 import 
 )
 
 from perdure.core import activations, versions
+from perdure.core.command_queue import CommandQueue
 from perdure.core.commands import LangCommand
 from perdure.core.errors import FatalError, NondeterminismError
 from perdure.core.flags import CoreFlag, InternalFlags
@@ -55,11 +52,9 @@ from perdure.core.history.events import (
     initiating_event_id,
 )
 from perdure.core.history.sequences import HistoryUpdate, NoSequence
+from perdure.core.lang_machines import LangMachines
 from perdure.core.local_requests import LocalRequest, LocalResult
 from perdure.core.local_tracking import LocalTracking
-from perdure.core.machines.activity import ActivityMachine
-from perdure.core.machines.cancel_external import CancelExternalMachine
-from perdure.core.machines.child_workflow import ChildWorkflowMachine
 from perdure.core.machines.fire_and_forget import (
     ModifyPropertiesMachine,
     UpsertSearchAttributesMachine,
@@ -67,13 +62,10 @@ from perdure.core.machines.fire_and_forget import (
 from perdure.core.machines.local_activity import LocalActivityMachine
 from perdure.core.machines.local_marker import read_local_marker
 from perdure.core.machines.machine import Machine
-from perdure.core.machines.nexus_operation import NexusOperationMachine
-from perdure.core.machines.patch import PatchMachine, read_patch_marker
-from perdure.core.machines.signal_external import SignalExternalMachine
+from perdure.core.machines.patch import read_patch_marker
 from perdure.core.machines.terminal import TERMINAL_MACHINES
-from perdure.core.machines.timer import TimerMachine
 from perdure.core.machines.workflow_task import WorkflowTaskMachine
-from perdure.core.patches import CHANGE_VERSION, Patches, is_patch_upsert, marker_is_skipped
+from perdure.core.patches import CHANGE_VERSION, Patches
 from perdure.core.randomness import seed_of_run
 from perdure.core.run_info import RunInfo
 from perdure.core.updates import Updates
@@ -110,56 +102,17 @@ class Step(Enum):
     OVER = "over"
 
 
-class QueuedCommand:
-    """A server command that waits for its event; it is built only when it is sent."""
-
-    __slots__ = ("build", "command_type", "machine")
-
-    def __init__(self, machine: Machine, command_type: int, build: Callable[[], Command]) -> None:
-        self.machine = machine
-        self.command_type = command_type
-        self.build = build
-
-
-_SCHEDULE_LOCAL: Final = "schedule_local_activity"
-
-_LangSchedule = Callable[["WorkflowMachines", LangCommand], Machine]
-
-_MACHINE_OF: Final[dict[str, _LangSchedule]] = {
-    "start_timer": TimerMachine,
-    "schedule_activity": ActivityMachine,
-    "start_child_workflow_execution": ChildWorkflowMachine,
-    "signal_external_workflow_execution": SignalExternalMachine,
-    "request_cancel_external_workflow_execution": CancelExternalMachine.of_command,
-    "schedule_nexus_operation": NexusOperationMachine,
-    _SCHEDULE_LOCAL: LocalActivityMachine,
-}
-"""Variant of a command that begins something with a `seq`, to its machine."""
-
-_CANCELLED_VARIANT: Final[dict[str, tuple[str, str]]] = {
-    "cancel_timer": ("start_timer", "seq"),
-    "request_cancel_activity": ("schedule_activity", "seq"),
-    "cancel_child_workflow_execution": ("start_child_workflow_execution", "child_workflow_seq"),
-    "cancel_signal_workflow": ("signal_external_workflow_execution", "seq"),
-    "request_cancel_nexus_operation": ("schedule_nexus_operation", "seq"),
-    "request_cancel_local_activity": (_SCHEDULE_LOCAL, "seq"),
-}
-"""Variant of a cancellation, to the variant that began the thing and the field that names it."""
-
-
 class WorkflowMachines:
     """All state of one run."""
 
     __slots__ = (
         "_by_event",
-        "_by_seq",
+        "_commands",
         "_flags",
         "_jobs",
+        "_lang",
         "_local",
-        "_new_commands",
         "_patches",
-        "_prepared",
-        "_skipped_event_id",
         "_task_started",
         "_update",
         "_updates",
@@ -192,14 +145,12 @@ class WorkflowMachines:
         self._flags = InternalFlags(server_keeps_metadata=run.has_sdk_metadata)
         self._version_in_history = WorkerDeploymentVersion()
         self._jobs: list[WorkflowActivationJob] = []
-        self._prepared: deque[QueuedCommand] = deque()
-        self._new_commands: deque[QueuedCommand] = deque()
+        self._commands = CommandQueue()
         self._by_event: dict[int, Machine] = {}
-        self._by_seq: dict[str, dict[int, Machine]] = {name: {} for name in _MACHINE_OF}
+        self._lang = LangMachines(self)
         self._local = LocalTracking(run)
         self._patches = Patches(self)
         self._updates = Updates(self)
-        self._skipped_event_id = 0
 
     # --- History --------------------------------------------------------------------------------
 
@@ -329,51 +280,18 @@ class WorkflowMachines:
         marker = read_local_marker(event)
         if marker is None:
             return False
-        machine = self._local_machine(marker.seq)
+        machine = self._lang.local_activity(marker.seq)
         if machine is None or not machine.awaits_marker:
             return False
         machine.on_history(event)
         return True
 
-    def _local_machine(self, seq: int) -> LocalActivityMachine | None:
-        machine = self._by_seq[_SCHEDULE_LOCAL].get(seq)
-        return machine if isinstance(machine, LocalActivityMachine) else None
-
     def _match(self, event: HistoryEvent, following: HistoryEvent | None) -> None:
-        """Finds the command that caused the event: the first one in the queue.
-
-        Patches may come and go in code, within limits, so they may be missing on either side.
-        """
-        if event.event_id == self._skipped_event_id:
-            return
-        marker = read_patch_marker(event)
-        if marker is not None and marker_is_skipped(marker, event, self._front()):
-            if following is not None and is_patch_upsert(following):
-                self._skipped_event_id = following.event_id
-            return
-        machine = self._front()
-        while marker is None and isinstance(machine, PatchMachine):
-            self._prepared.popleft()
-            machine = self._front()
-        if machine is None:
-            raise NondeterminismError(
-                f"No command scheduled for event {describe(event)}: the workflow's code did"
-                " nothing at this point of its history that could have caused it"
-            )
-        self._prepared.popleft()
-        machine.on_history(event)
-        if not machine.is_final:
-            self._by_event[event.event_id] = machine
-
-    def _front(self) -> Machine | None:
-        """Whose command comes next. Withdrawn ones are dropped on the way."""
-        prepared = self._prepared
-        while prepared:
-            machine = prepared[0].machine
-            if not machine.is_withdrawn:
-                return machine
-            prepared.popleft()
-        return None
+        machine = self._commands.match(event, following)
+        if machine is not None:
+            machine.on_history(event)
+            if not machine.is_final:
+                self._by_event[event.event_id] = machine
 
     def _continue(self, event: HistoryEvent, initiating: int) -> None:
         machine = self._by_event.get(initiating)
@@ -420,16 +338,13 @@ class WorkflowMachines:
         for command in commands:
             self._take_command(command)
         self._local.release(nothing_else=not self._jobs)
-        self._prepare_commands()
+        self._commands.prepare()
 
     def _take_command(self, command: LangCommand) -> None:
         variant = command.variant
-        make = _MACHINE_OF.get(variant)
-        if make is not None:
-            self._by_seq[variant][command.body.seq] = make(self, command)
-        elif variant in _CANCELLED_VARIANT:
-            self._cancel(command)
-        elif variant in TERMINAL_MACHINES:
+        if self._lang.take(command):
+            return
+        if variant in TERMINAL_MACHINES:
             TERMINAL_MACHINES[variant](self, command)
             self._local.end()
         elif variant == "modify_workflow_properties":
@@ -442,17 +357,6 @@ class WorkflowMachines:
             self._updates.respond(command)
         else:
             raise FatalError(f"the command {variant} is not supported")
-
-    def _cancel(self, command: LangCommand) -> None:
-        begun_by, field = _CANCELLED_VARIANT[command.variant]
-        seq: int = getattr(command.body, field)
-        machine = self._by_seq[begun_by].get(seq)
-        if machine is None:
-            raise NondeterminismError(
-                f"Missing associated machine: the command {command.variant} is about"
-                f" {begun_by} {seq}, which was never asked for in this run"
-            )
-        machine.cancel(command)
 
     def _upsert_search_attributes(self, command: LangCommand) -> None:
         attributes = SearchAttributes()
@@ -468,22 +372,9 @@ class WorkflowMachines:
             self.search_attributes.indexed_fields[name].CopyFrom(value)
         UpsertSearchAttributesMachine(self, attributes, command.annotations)
 
-    def _prepare_commands(self) -> None:
-        """Moves the new commands behind those that wait already, without withdrawn ones."""
-        if any(queued.machine.is_withdrawn for queued in self._prepared):
-            self._prepared = deque(
-                queued for queued in self._prepared if not queued.machine.is_withdrawn
-            )
-        new = self._new_commands
-        while new:
-            queued = new.popleft()
-            if not queued.machine.is_withdrawn:
-                queued.machine.on_prepared(queued.command_type)
-                self._prepared.append(queued)
-
     def outgoing_commands(self) -> list[Command]:
         """The server commands that history has not confirmed yet, in order."""
-        return [queued.build() for queued in self._prepared if not queued.machine.is_final]
+        return self._commands.outgoing()
 
     # --- What lang gets -------------------------------------------------------------------------
 
@@ -569,7 +460,7 @@ class WorkflowMachines:
 
     def local_resolution(self, seq: int, result: LocalResult) -> None:
         """A local activity is over. Ignored when lang was told so already."""
-        machine = self._local_machine(seq)
+        machine = self._lang.local_activity(seq)
         if machine is None:
             raise FatalError(f"local activity {seq} was never asked for, but has a result")
         if self._local.is_outstanding(seq):
@@ -601,7 +492,7 @@ class WorkflowMachines:
     def queue_command(
         self, machine: Machine, command_type: int, build: Callable[[], Command]
     ) -> None:
-        self._new_commands.append(QueuedCommand(machine, command_type, build))
+        self._commands.add(machine, command_type, build)
 
     def task_started(self, event_id: int, at: int) -> None:
         self.current_started_event_id = event_id
