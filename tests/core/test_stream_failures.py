@@ -334,3 +334,15 @@ def test_an_answer_of_a_query_that_was_not_asked_is_malformed() -> None:
     stage, _ = begun()
     with pytest.raises(Exception, match="was not asked"):
         stage.complete(answer_query())
+
+
+def test_a_malformed_task_that_came_with_a_reply_evicts_the_run() -> None:
+    """The reply itself counts, and the slot is not lost."""
+    stage, built = begun()
+    stage.complete(start_timer())
+    stage.completion()
+    following = built.poll(built.only_task(2), token=b"next")
+    following.ClearField("workflow_type")
+    stage.report(next_task=following)
+    assert stage.take(outcomes.ReleasePermit).permit == "permit-1"
+    assert "workflow type" in stage.eviction().message

@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from temporalio.api.history.v1.message_pb2 import HistoryEvent
+from temporalio.api.workflowservice.v1.request_response_pb2 import PollWorkflowTaskQueueResponse
+from temporalio.bridge.proto.workflow_activation.workflow_activation_pb2 import RemoveFromCache
 
 from perdure.core.completion import validate
 from perdure.core.history.paginator import EmptyHistoryPage, EmptyTask, HistoryPaginator
@@ -46,7 +48,14 @@ from perdure.core.outcomes import (
 )
 from perdure.core.reports import Reports
 from perdure.core.run_info import RunInfo
-from perdure.core.task import HeldTask, OutstandingTask, PreparedTask, TaskBuffer, prepare
+from perdure.core.task import (
+    HeldTask,
+    MalformedTask,
+    OutstandingTask,
+    PreparedTask,
+    TaskBuffer,
+    prepare,
+)
 from perdure.core.verdicts import CACHE_FULL, Eviction, history_missing
 from perdure.core.workflow_machines import WorkflowMachines
 
@@ -309,8 +318,24 @@ class WorkflowStream:
         permit = run.reported(given)
         response = given.response
         if response is not None and response.workflow_task.task_token:
-            self._read(prepare(response.workflow_task), permit, given.received_at)
+            self._read_following(run, response.workflow_task, permit, given.received_at)
         self._go_on(run)
+
+    def _read_following(
+        self,
+        run: ManagedRun,
+        task: PollWorkflowTaskQueueResponse,
+        permit: object,
+        received_at: float,
+    ) -> None:
+        """The task that came with the server's reply; it takes over the slot of the last one."""
+        try:
+            work = prepare(task)
+        except MalformedTask as error:
+            run.request_eviction(Eviction(error.message, RemoveFromCache.EvictionReason.FATAL))
+            self.emit(ReleasePermit(permit, run.workflow_type, received_at, completed=False))
+            return
+        self._read(work, permit, received_at)
 
     # --- The rest of the inputs -----------------------------------------------------------------
 
