@@ -524,3 +524,13 @@ def test_a_rejected_speculative_task_is_rolled_back() -> None:
     later.events[:] = [event for event in later.events if event.event_id > 5]
     driver.feed(later)
     assert driver.next_variants() == ["fire_timer"]
+
+
+def test_nothing_is_kept_for_events_that_cannot_come() -> None:
+    """A run that goes on for long keeps only what may still be asked for by event."""
+    history = accepted_history()
+    driver = Driver(history)
+    driver.next_variants()
+    driver.answer(answer_update(accepted={}), start_timer(1), answer_update(completed=payload(1)))
+    kept = {type(machine).__name__ for machine in driver.machines._by_event.values()}
+    assert kept == {"WorkflowTaskMachine"}

@@ -290,7 +290,11 @@ class WorkflowMachines:
         machine = self._commands.match(event, following)
         if machine is not None:
             machine.on_history(event)
-            if not machine.is_final:
+            if (
+                machine.has_later_events
+                and not machine.is_final
+                and initiating_event_id(event) is None
+            ):
                 self._by_event[event.event_id] = machine
 
     def _continue(self, event: HistoryEvent, initiating: int) -> None:

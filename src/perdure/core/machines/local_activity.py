@@ -302,6 +302,9 @@ class LocalActivityMachine(Machine):
             check_same(
                 event, "local activity type", marker.activity_type, self._identity.activity_type
             )
+        self.body = None
+        if told is not None:
+            told.payload = told.failure = None
 
     # --- Parts ----------------------------------------------------------------------------------
 

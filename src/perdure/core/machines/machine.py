@@ -24,7 +24,7 @@ from temporalio.api.history.v1.message_pb2 import HistoryEvent
 
 from perdure.core.commands import NO_ANNOTATIONS, Annotations, LangCommand
 from perdure.core.errors import FatalError, IllegalTransition, NondeterminismError
-from perdure.core.history.events import describe as describe_event
+from perdure.core.history.events import COMMAND_EVENTS, describe as describe_event
 from perdure.core.machines.host import Host
 
 __all__ = ["Machine", "Table", "watch"]
@@ -104,6 +104,8 @@ class Machine:
     __slots__ = ("annotations", "host", "state")
 
     table: ClassVar[Table]
+    has_later_events: ClassVar[bool]
+    """True if events that no command caused may come for it, so it has to be found by event."""
 
     _compiled: ClassVar[dict[int, tuple[int, Callable[[Any, Any], None] | None]]]
     _ignored: ClassVar[frozenset[int]]
@@ -123,6 +125,7 @@ class Machine:
         cls._final = frozenset(map(int, table.final))
         cls._withdrawn = frozenset(map(int, table.withdrawn))
         cls._closed = table.closed()
+        cls.has_later_events = not COMMAND_EVENTS.issuperset(table.history)
         cls._history = {kind: int(event) for kind, event in table.history.items()}
         cls._commands = {kind: int(event) for kind, event in table.commands.items()}
 

@@ -75,7 +75,7 @@ class SignalExternalMachine(Machine):
             ),
             (S.SIGNAL_EXTERNAL_COMMAND_CREATED, E.INITIATED): (
                 S.SIGNAL_EXTERNAL_COMMAND_RECORDED,
-                None,
+                "forget_arguments",
             ),
             (S.SIGNAL_EXTERNAL_COMMAND_CREATED, E.CANCEL): (S.CANCELLED, "resolve_unsent"),
             (S.SIGNAL_EXTERNAL_COMMAND_RECORDED, E.SIGNALED): (S.SIGNALED, "resolve_signaled"),
@@ -119,6 +119,9 @@ class SignalExternalMachine(Machine):
         self.host.queue_command(
             self, CommandType.COMMAND_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION, self._build
         )
+
+    def forget_arguments(self, _: HistoryEvent) -> None:
+        self._body = None
 
     def resolve_unsent(self, _: LangCommand) -> None:
         job = self.host.new_job().resolve_signal_external_workflow
