@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import timedelta
 
 import pytest
 import pytest_asyncio
@@ -16,6 +17,7 @@ async def server() -> AsyncIterator[str]:
     async with await WorkflowEnvironment.start_local(
         ui=False,
         dev_server_log_level="never",
+        dev_server_startup_timeout=timedelta(seconds=60),
         dev_server_extra_args=["--search-attribute", "PerdureKeyword=Keyword"],
     ) as environment:
         yield environment.client.service_client.config.target_host

@@ -23,7 +23,9 @@ from temporalio.worker import (
 )
 from tests.temporal import sample
 
+from perdure.temporal.bridge.slots import Permit
 from perdure.temporal.errors import NotBuilt
+from perdure.temporal.worker.activities import ActivityShell
 
 LONG = timedelta(seconds=10)
 
@@ -148,6 +150,26 @@ async def test_a_workflow_starts_eagerly(client: Client, queue: str) -> None:
     assert attributes.eager_execution_accepted
 
 
+async def test_activity_tasks_from_completion_are_delivered(
+    client: Client, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catalogue: eager activities."""
+    eager: list[str] = []
+    deliver = ActivityShell.deliver
+
+    def spy(self: ActivityShell, task: Any, permit: Permit) -> None:
+        eager.append(task.activity_type.name)
+        deliver(self, task, permit)
+
+    monkeypatch.setattr(ActivityShell, "deliver", spy)
+    async with steps_worker(client, queue):
+        await run_steps(client, queue)
+    assert eager == ["greet", "greet"]
+    async with steps_worker(client, queue, disable_eager_activity_execution=True):
+        await run_steps(client, queue)
+    assert eager == ["greet", "greet"]
+
+
 @activity.defn
 async def left_open() -> str:
     activity.raise_complete_async()
@@ -160,7 +182,7 @@ async def until_shutdown() -> str:
         await asyncio.sleep(30)
     except asyncio.CancelledError:
         details = activity.cancellation_details()
-        return f"stopped {details.worker_shutdown if details else None}"
+        return f"stopped {bool(details and details.worker_shutdown)}"
     return "finished"
 
 
@@ -193,7 +215,7 @@ class OneActivity:
         if cancel:
             await workflow.sleep(0.1)
             handle.cancel()
-        return await handle
+        return str(await handle)
 
 
 async def test_an_activity_is_completed_by_a_client(client: Client, queue: str) -> None:
@@ -269,7 +291,9 @@ async def test_an_activity_that_does_not_heartbeat_times_out(client: Client, que
 
 async def test_time_is_skipped_by_the_test_server(queue: str) -> None:
     async with (
-        await WorkflowEnvironment.start_time_skipping() as environment,
+        await WorkflowEnvironment.start_time_skipping(
+            test_server_startup_timeout=timedelta(seconds=60)
+        ) as environment,
         Worker(environment.client, task_queue=queue, workflows=[Sleeps]),
     ):
         result = await environment.client.execute_workflow(Sleeps.run, id=queue, task_queue=queue)
