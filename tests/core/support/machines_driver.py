@@ -53,6 +53,11 @@ class Driver:
             step = self.machines.apply_next_sequence()
         return step
 
+    def advance(self) -> None:
+        """Applies history only if lang has nothing to do and the replay goes on."""
+        if self.machines.replaying and not self.machines.has_jobs:
+            self.step()
+
     def activation(self) -> WorkflowActivation:
         activation = self.machines.activation()
         self.machines.completed_activation_dispatched()
