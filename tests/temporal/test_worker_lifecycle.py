@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from temporalio import activity, workflow
 from temporalio.client import Client, WorkflowFailureError
-from temporalio.common import WorkerDeploymentVersion
+from temporalio.common import RetryPolicy, WorkerDeploymentVersion
 from temporalio.exceptions import ActivityError, TimeoutError
+from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import (
     PollerBehaviorAutoscaling,
@@ -170,6 +171,22 @@ async def test_activity_tasks_from_completion_are_delivered(
     assert eager == ["greet", "greet"]
 
 
+async def test_workflows_are_counted(server: str, queue: str) -> None:
+    buffer = MetricBuffer(10_000)
+    runtime = Runtime(telemetry=TelemetryConfig(metrics=buffer))
+    client = await Client.connect(server, runtime=runtime)
+    async with steps_worker(client, queue):
+        await run_steps(client, queue)
+    counts = {u.metric.name: u for u in buffer.retrieve_updates() if u.metric.kind == 0}
+    assert counts["temporal_workflow_completed"].attributes == {
+        "namespace": "default",
+        "task_queue": queue,
+        "workflow_type": "ManySteps",
+        "service_name": "temporal-core-sdk",
+    }
+    assert "temporal_sticky_cache_hit" in counts
+
+
 @activity.defn
 async def left_open() -> str:
     activity.raise_complete_async()
@@ -210,6 +227,7 @@ class OneActivity:
             result_type=str,
             start_to_close_timeout=LONG,
             heartbeat_timeout=timedelta(seconds=2),
+            retry_policy=RetryPolicy(maximum_attempts=1),
             cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         )
         if cancel:
@@ -281,7 +299,6 @@ async def test_an_activity_that_does_not_heartbeat_times_out(client: Client, que
             args=["until_shutdown", False],
             id=queue,
             task_queue=queue,
-            run_timeout=timedelta(seconds=3),
         )
         with pytest.raises(WorkflowFailureError) as failed:
             await handle.result()

@@ -6,6 +6,7 @@ of a workflow that its client starts (an eager start).
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -26,10 +27,12 @@ class ClientWorker(Protocol):
 
 
 class ClientWorkers:
-    """Workers by identity of the object, with what they poll."""
+    """Live workers and what they poll; one that was never run goes with its last reference."""
 
     def __init__(self) -> None:
-        self._workers: dict[ClientWorker, WorkerSettings] = {}
+        self._workers: weakref.WeakKeyDictionary[ClientWorker, WorkerSettings] = (
+            weakref.WeakKeyDictionary()
+        )
 
     def register(self, worker: ClientWorker, settings: WorkerSettings) -> None:
         """Add a worker; ValueError if another one of this client polls for the same."""

@@ -33,6 +33,7 @@ from perdure.temporal.errors import NotBuilt
 from perdure.temporal.worker.activities import ActivityShell
 from perdure.temporal.worker.local_activities import LocalActivityShell
 from perdure.temporal.worker.mailbox import Mailbox
+from perdure.temporal.worker.metrics import WorkflowCounts
 from perdure.temporal.worker.polling import Pollers
 from perdure.temporal.worker.service import GrpcService
 from perdure.temporal.worker.settings import (
@@ -104,6 +105,7 @@ class LiveWorker:
             stream_settings(config, settings, has_sdk_metadata=sdk_metadata),
             self._service,
             on_finished=self._workflows_finished,
+            on_counted=WorkflowCounts(self._client.runtime, settings).count,
         )
         if settings.enable_local_activities:
             shell.local = LocalActivityShell(self._local_slots, self._activity_mailbox, shell.feed)

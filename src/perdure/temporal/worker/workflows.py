@@ -59,6 +59,7 @@ class WorkflowShell:
         *,
         on_finished: Callable[[], None] = lambda: None,
         on_run_removed: Callable[[str], None] = lambda _: None,
+        on_counted: Callable[[outcomes.Counted], None] = lambda _: None,
     ) -> None:
         self.stream = WorkflowStream(settings)
         self.mailbox = Mailbox()
@@ -85,7 +86,7 @@ class WorkflowShell:
             outcomes.ClearHeartbeat: self._clear_heartbeat,
             outcomes.ReleasePermit: lambda action: action.permit.release(),
             outcomes.RunRemoved: lambda action: self._on_run_removed(action.run_id),
-            outcomes.Counted: lambda _: None,
+            outcomes.Counted: on_counted,
             outcomes.Finished: self._finished,
         }
 
