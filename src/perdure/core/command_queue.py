@@ -1,0 +1,104 @@
+"""The server commands of one run, from lang's wish to the event that confirms them.
+
+New commands wait until lang's completion is complete; then they take their places behind those
+that wait for their events already (`prepare`). Events are matched with the front of the queue: if
+lang does the same as before, every event meets the command that caused it. A command leaves only
+when its event is seen, so what waits is exactly what the server has not confirmed.
+
+Patches may come and go in code, within limits, so their markers and commands may be missing on
+either side.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from temporalio.api.command.v1.message_pb2 import Command
+from temporalio.api.history.v1.message_pb2 import HistoryEvent
+
+from perdure.core.errors import NondeterminismError
+from perdure.core.history.events import describe
+from perdure.core.machines.machine import Machine
+from perdure.core.machines.patch import PatchMachine, read_patch_marker
+from perdure.core.patches import is_patch_upsert, marker_is_skipped
+
+__all__ = ["CommandQueue"]
+
+
+class _Queued:
+    """A command; it is built only when it is sent."""
+
+    __slots__ = ("build", "command_type", "machine")
+
+    def __init__(self, machine: Machine, command_type: int, build: Callable[[], Command]) -> None:
+        self.machine = machine
+        self.command_type = command_type
+        self.build = build
+
+
+class CommandQueue:
+    """New commands, and those that wait for their events."""
+
+    __slots__ = ("_new", "_prepared", "_skipped_event_id")
+
+    def __init__(self) -> None:
+        self._new: deque[_Queued] = deque()
+        self._prepared: deque[_Queued] = deque()
+        self._skipped_event_id = 0
+
+    def add(self, machine: Machine, command_type: int, build: Callable[[], Command]) -> None:
+        """A new command of the machine."""
+        self._new.append(_Queued(machine, command_type, build))
+
+    def prepare(self) -> None:
+        """Moves the new commands behind those that wait already, without withdrawn ones."""
+        if any(queued.machine.is_withdrawn for queued in self._prepared):
+            self._prepared = deque(
+                queued for queued in self._prepared if not queued.machine.is_withdrawn
+            )
+        new = self._new
+        while new:
+            queued = new.popleft()
+            if not queued.machine.is_withdrawn:
+                queued.machine.on_prepared(queued.command_type)
+                self._prepared.append(queued)
+
+    def outgoing(self) -> list[Command]:
+        """The commands that the server has not confirmed yet, in order."""
+        return [queued.build() for queued in self._prepared if not queued.machine.is_final]
+
+    def match(self, event: HistoryEvent, following: HistoryEvent | None) -> Machine | None:
+        """The machine whose command caused the event; it leaves the queue.
+
+        None if the event is about a patch that the code has lost, which may be. Raises
+        `NondeterminismError` if the code did nothing that could have caused the event.
+        """
+        if event.event_id == self._skipped_event_id:
+            return None
+        machine = self._front()
+        marker = read_patch_marker(event)
+        if marker is not None and marker_is_skipped(marker, event, machine):
+            if following is not None and is_patch_upsert(following):
+                self._skipped_event_id = following.event_id
+            return None
+        while marker is None and isinstance(machine, PatchMachine):
+            self._prepared.popleft()
+            machine = self._front()
+        if machine is None:
+            raise NondeterminismError(
+                f"No command scheduled for event {describe(event)}: the workflow's code did"
+                " nothing at this point of its history that could have caused it"
+            )
+        self._prepared.popleft()
+        return machine
+
+    def _front(self) -> Machine | None:
+        """Whose command comes next. Withdrawn ones are dropped on the way."""
+        prepared = self._prepared
+        while prepared:
+            machine = prepared[0].machine
+            if not machine.is_withdrawn:
+                return machine
+            prepared.popleft()
+        return None

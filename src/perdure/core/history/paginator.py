@@ -1,0 +1,193 @@
+"""A history that comes in pages.
+
+`HistoryPaginator` turns the events of a poll and the pages fetched after it into `HistoryUpdate`s.
+It does no I/O: `next_update` answers with an update, or with the `PageRequest` that must be
+fetched and handed to `feed` before it is asked again. Events of a sequence that is not whole yet
+wait here.
+
+The pages of a full fetch end where the server had written the history. Events that only the poll
+carried (a speculative task is not written anywhere) are appended when the last page is in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+from temporalio.api.history.v1 import HistoryEvent
+
+from perdure.core.history.sequences import HistoryUpdate, cut
+from perdure.errors import WorldError
+
+__all__ = ["EmptyHistoryPage", "EmptyTask", "HistoryPaginator", "PageRequest"]
+
+
+class EmptyTask(WorldError):
+    """A workflow task came with neither history nor queries."""
+
+    code: ClassVar[str] = "core.history.empty_task"
+
+
+class EmptyHistoryPage(WorldError):
+    """The pages of a history ended before the event that the task promised."""
+
+    code: ClassVar[str] = "core.history.empty_page"
+
+    def __init__(self, last_event_id: int, promised_event_id: int) -> None:
+        super().__init__(
+            f"empty history page: the history ends at event {last_event_id}, but the workflow task"
+            f" started with event {promised_event_id}"
+        )
+        self.last_event_id = last_event_id
+        self.promised_event_id = promised_event_id
+
+
+@dataclass(slots=True, frozen=True)
+class PageRequest:
+    """Fetch the page with this token; an empty token means the first page."""
+
+    token: bytes
+
+
+class HistoryPaginator:
+    """Updates out of pages; see the module."""
+
+    __slots__ = (
+        "_appended",
+        "_exhausted",
+        "_last_event_id",
+        "_queue",
+        "_token",
+        "previous_started_id",
+        "started_id",
+    )
+
+    def __init__(
+        self,
+        *,
+        previous_started_id: int,
+        started_id: int,
+        events: Iterable[HistoryEvent] = (),
+        next_page_token: bytes = b"",
+        exhausted: bool = False,
+        appended: Sequence[HistoryEvent] = (),
+        last_event_id: int = 0,
+    ) -> None:
+        """Use `from_poll` or `full_fetch`."""
+        self.previous_started_id = previous_started_id
+        self.started_id = started_id
+        self._queue = list(events)
+        self._token = next_page_token
+        self._exhausted = exhausted
+        self._appended = appended
+        self._last_event_id = self._queue[-1].event_id if self._queue else last_event_id
+
+    @classmethod
+    def from_poll(
+        cls,
+        events: Sequence[HistoryEvent],
+        *,
+        next_page_token: bytes,
+        previous_started_id: int,
+        started_id: int,
+        has_queries: bool,
+    ) -> Self:
+        """For a workflow task as it came.
+
+        A task without history is legal when it carries queries: the run is expected in the cache,
+        and the only update is empty. A run that is not there needs `full_fetch`.
+        """
+        if not events:
+            if not has_queries:
+                raise EmptyTask("a workflow task came with neither history nor queries")
+            return cls(
+                previous_started_id=previous_started_id,
+                started_id=started_id,
+                exhausted=True,
+                last_event_id=started_id,
+            )
+        return cls(
+            previous_started_id=previous_started_id,
+            started_id=started_id,
+            events=events,
+            next_page_token=next_page_token,
+            exhausted=not next_page_token,
+        )
+
+    @classmethod
+    def full_fetch(
+        cls,
+        *,
+        previous_started_id: int,
+        started_id: int,
+        own_events: Sequence[HistoryEvent],
+    ) -> Self:
+        """For a task whose run is not cached and whose poll carried only these newest events."""
+        return cls(
+            previous_started_id=previous_started_id, started_id=started_id, appended=own_events
+        )
+
+    @property
+    def is_finished(self) -> bool:
+        """Everything was handed out."""
+        return self._is_complete() and not self._queue
+
+    def next_update(self) -> HistoryUpdate | PageRequest:
+        """The next sequences, at least one and one to look ahead at when there are that many.
+
+        Raises `EmptyHistoryPage` when the pages ended too early.
+        """
+        complete = self._is_complete()
+        if complete:
+            if self._last_event_id < self.started_id:
+                raise EmptyHistoryPage(self._last_event_id, self.started_id)
+            events, self._queue = self._queue, []
+            self._exhausted = True
+            return self._update(events, complete=True, ends=cut(events, complete=True))
+        ends = cut(self._queue, complete=False)
+        if len(ends) < 2:
+            return PageRequest(self._token)
+        events = self._queue
+        kept_back = max(ends)
+        self._queue = events[kept_back:]
+        return self._update(events, complete=False, limit=kept_back, ends=ends)
+
+    def feed(self, events: Sequence[HistoryEvent], next_page_token: bytes) -> None:
+        """The page that was requested. An empty page with a token is followed by another one."""
+        self._append(events)
+        self._token = next_page_token
+        if not next_page_token:
+            self._exhausted = True
+            self._append(self._appended)
+            self._appended = ()
+
+    def _append(self, events: Sequence[HistoryEvent]) -> None:
+        last = self._last_event_id
+        self._queue.extend(event for event in events if event.event_id > last)
+        if self._queue:
+            self._last_event_id = max(last, self._queue[-1].event_id)
+
+    def _is_complete(self) -> bool:
+        """The last page is in, or the event that began this very task, after which nothing is.
+
+        (A task that has nothing new, as in a replay, starts with the event of the one before.)
+        """
+        return self._exhausted or self.previous_started_id < self.started_id == self._last_event_id
+
+    def _update(
+        self,
+        events: list[HistoryEvent],
+        *,
+        complete: bool,
+        limit: int | None = None,
+        ends: dict[int, int] | None = None,
+    ) -> HistoryUpdate:
+        return HistoryUpdate(
+            events,
+            previous_started_id=self.previous_started_id,
+            started_id=self.started_id,
+            complete=complete,
+            limit=limit,
+            ends=ends,
+        )

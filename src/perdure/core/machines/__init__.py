@@ -1,0 +1,1 @@
+"""The state machines of the worker core, one module per kind of command."""

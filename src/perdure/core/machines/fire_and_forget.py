@@ -1,0 +1,107 @@
+"""Commands that are recorded and have no outcome: lang goes on at once.
+
+Two kinds share a table: the upsert of search attributes and the change of the memo.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, auto
+
+from temporalio.api.command.v1.message_pb2 import Command
+from temporalio.api.common.v1.message_pb2 import SearchAttributes
+from temporalio.api.enums.v1 import CommandType, EventType
+
+from perdure.core.commands import NO_ANNOTATIONS, Annotations, LangCommand
+from perdure.core.machines.host import Host
+from perdure.core.machines.machine import Machine, Table
+
+__all__ = ["ModifyPropertiesMachine", "UpsertSearchAttributesMachine"]
+
+
+class State(IntEnum):
+    CREATED = auto()
+    COMMAND_ISSUED = auto()
+    DONE = auto()
+
+
+class Event(IntEnum):
+    SCHEDULE = auto()
+    COMMAND = auto()
+    RECORDED = auto()
+
+
+S, E = State, Event
+
+
+def _table(name: str, command_type: int, event_type: int) -> Table:
+    return Table(
+        name,
+        State,
+        Event,
+        {
+            (S.CREATED, E.SCHEDULE): (S.COMMAND_ISSUED, "queue"),
+            (S.COMMAND_ISSUED, E.COMMAND): (S.COMMAND_ISSUED, None),
+            (S.COMMAND_ISSUED, E.RECORDED): (S.DONE, None),
+        },
+        initial=S.CREATED,
+        final=(S.DONE,),
+        history={event_type: E.RECORDED},
+        commands={command_type: E.COMMAND},
+    )
+
+
+_UPSERT = CommandType.COMMAND_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES
+_MODIFY = CommandType.COMMAND_TYPE_MODIFY_WORKFLOW_PROPERTIES
+
+
+class UpsertSearchAttributesMachine(Machine):
+    """One upsert, of lang or (after a patch marker) of the core."""
+
+    __slots__ = ("_attributes",)
+
+    table = _table(
+        "UpsertSearchAttributes",
+        _UPSERT,
+        EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES,
+    )
+
+    def __init__(
+        self,
+        host: Host,
+        attributes: SearchAttributes,
+        annotations: Annotations = NO_ANNOTATIONS,
+    ) -> None:
+        super().__init__(host, annotations)
+        self._attributes = attributes
+        self.fire(E.SCHEDULE)
+
+    def queue(self, _: None) -> None:
+        self.host.queue_command(self, _UPSERT, self._build)
+
+    def _build(self) -> Command:
+        command = self.new_command(_UPSERT)
+        attributes = command.upsert_workflow_search_attributes_command_attributes
+        attributes.search_attributes.CopyFrom(self._attributes)
+        return command
+
+
+class ModifyPropertiesMachine(Machine):
+    """One change of the memo."""
+
+    __slots__ = ("_body",)
+
+    table = _table("ModifyProperties", _MODIFY, EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED)
+
+    def __init__(self, host: Host, command: LangCommand) -> None:
+        super().__init__(host, command.annotations)
+        self._body = command.body
+        self.fire(E.SCHEDULE)
+
+    def queue(self, _: None) -> None:
+        self.host.queue_command(self, _MODIFY, self._build)
+
+    def _build(self) -> Command:
+        command = self.new_command(_MODIFY)
+        attributes = command.modify_workflow_properties_command_attributes
+        attributes.upserted_memo.CopyFrom(self._body.upserted_memo)
+        return command

@@ -1,0 +1,35 @@
+"""How a worker names its own version to the server."""
+
+from __future__ import annotations
+
+from temporalio.api.common.v1.message_pb2 import WorkerVersionStamp
+from temporalio.api.deployment.v1.message_pb2 import WorkerDeploymentOptions
+from temporalio.api.enums.v1.deployment_pb2 import WorkerVersioningMode
+
+from perdure.core.outcomes import BuildId, DeploymentVersion, Versioning
+
+__all__ = ["deployment_options", "version_stamp"]
+
+
+def deployment_options(versioning: Versioning) -> WorkerDeploymentOptions | None:
+    """For a worker that belongs to a deployment."""
+    if not isinstance(versioning, DeploymentVersion):
+        return None
+    return WorkerDeploymentOptions(
+        deployment_name=versioning.deployment_name,
+        build_id=versioning.build_id,
+        worker_versioning_mode=(
+            WorkerVersioningMode.WORKER_VERSIONING_MODE_VERSIONED
+            if versioning.use_worker_versioning
+            else WorkerVersioningMode.WORKER_VERSIONING_MODE_UNVERSIONED
+        ),
+    )
+
+
+def version_stamp(versioning: Versioning) -> WorkerVersionStamp | None:
+    """For a worker that is known only by its build id."""
+    if not isinstance(versioning, BuildId):
+        return None
+    return WorkerVersionStamp(
+        build_id=versioning.build_id, use_versioning=versioning.use_for_versioning
+    )

@@ -1,0 +1,57 @@
+"""The surface of the SDK's extension module, made of ours.
+
+One folder per concern: the connection (`client`, `channel`, `rpcs`, `retry`), telemetry (`runtime`,
+`logs`, `metrics`), ephemeral servers, configuration from the environment, and workers.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+__all__ = ["build_module"]
+
+
+def build_module(name: str) -> ModuleType:
+    """A module with every name the official SDK imports from its core."""
+    from perdure.temporal import envconfig, ephemeral
+    from perdure.temporal.bridge import client, errors, logs, metrics, runtime, slots, worker
+
+    module = ModuleType(name, "The perdure core, in the place of the compiled one.")
+    vars(module).update(
+        FIPS=False,
+        RPCError=errors.RPCError,
+        PollShutdownError=errors.PollShutdownError,
+        init_runtime=runtime.init_runtime,
+        raise_in_thread=runtime.raise_in_thread,
+        RuntimeRef=runtime.RuntimeRef,
+        BufferedLogEntry=logs.BufferedLogEntry,
+        new_metric_meter=metrics.new_metric_meter,
+        MetricMeterRef=metrics.MetricMeterRef,
+        MetricAttributesRef=metrics.MetricAttributesRef,
+        MetricCounterRef=metrics.MetricCounterRef,
+        MetricHistogramRef=metrics.MetricHistogramRef,
+        MetricHistogramFloatRef=metrics.MetricHistogramFloatRef,
+        MetricHistogramDurationRef=metrics.MetricHistogramDurationRef,
+        MetricGaugeRef=metrics.MetricGaugeRef,
+        MetricGaugeFloatRef=metrics.MetricGaugeFloatRef,
+        BufferedMetric=metrics.BufferedMetric,
+        BufferedMetricUpdate=metrics.BufferedMetricUpdate,
+        connect_client=client.connect_client,
+        ClientRef=client.ClientRef,
+        new_worker=worker.new_worker,
+        new_replay_worker=worker.new_replay_worker,
+        WorkerRef=worker.WorkerRef,
+        HistoryPusher=worker.HistoryPusher,
+        CustomSlotSupplier=slots.CustomSlotSupplier,
+        SlotReserveCtx=slots.SlotReserveCtx,
+        SlotMarkUsedCtx=slots.SlotMarkUsedCtx,
+        SlotReleaseCtx=slots.SlotReleaseCtx,
+        WorkflowSlotInfo=slots.WorkflowSlotInfo,
+        ActivitySlotInfo=slots.ActivitySlotInfo,
+        LocalActivitySlotInfo=slots.LocalActivitySlotInfo,
+        start_dev_server=ephemeral.start_dev_server,
+        start_test_server=ephemeral.start_test_server,
+        EphemeralServerRef=ephemeral.EphemeralServerRef,
+        envconfig=envconfig.build_module(f"{name}.envconfig"),
+    )
+    return module

@@ -1,0 +1,97 @@
+"""When a failed call is tried again, and how long to wait before: pure rules.
+
+Two schedules exist. Ordinary calls retry the codes that mean "the world is at fault" for a bounded
+time. Polls for tasks retry for ever, and even what looks like the caller's fault during their
+first minute, because a namespace may still be appearing. RESOURCE_EXHAUSTED waits at least its own,
+slower schedule; a message that is too large is never sent twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+__all__ = [
+    "CALLS",
+    "POLLS",
+    "THROTTLED",
+    "Backoff",
+    "Retries",
+    "message_too_large",
+]
+
+CANCELLED = 1
+DEADLINE_EXCEEDED = 4
+RESOURCE_EXHAUSTED = 8
+
+_WORLD = frozenset({2, 8, 10, 11, 13, 14, 15})
+_POLL = _WORLD | {CANCELLED, DEADLINE_EXCEEDED}
+_POLL_GRACE = 60.0
+
+_TOO_LARGE = (
+    "grpc: received message larger than max",
+    "grpc: message after decompression larger than max",
+    "grpc: received message after decompression larger than max",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """An exponential schedule; times in seconds, `None` or 0 limits mean unlimited."""
+
+    initial: float
+    factor: float
+    longest: float
+    jitter: float
+    elapsed: float | None
+    retries: int
+
+    def delay(self, attempt: int, random: Callable[[], float]) -> float:
+        """The wait after failed attempt `attempt` (from 1), spread by the jitter."""
+        plain = min(self.longest, self.initial * self.factor ** min(attempt - 1, 64))
+        return plain * (1 + self.jitter * (2 * random() - 1))
+
+
+CALLS = Backoff(0.1, 1.7, 5.0, 0.2, 10.0, 10)
+POLLS = Backoff(0.2, 2.0, 10.0, 0.2, None, 0)
+THROTTLED = Backoff(1.0, 2.0, 10.0, 0.2, None, 0)
+
+
+def message_too_large(code: int, message: str) -> bool:
+    """Whether an error says that the request or the answer exceeds gRPC's size limit."""
+    return code == RESOURCE_EXHAUSTED and message.startswith(_TOO_LARGE)
+
+
+class Retries:
+    """The retries of one call: asked after every failure, forgets nothing."""
+
+    __slots__ = ("_attempt", "_backoff", "_poll", "_random", "_started", "_throttled")
+
+    def __init__(
+        self, backoff: Backoff, *, poll: bool, now: float, random: Callable[[], float]
+    ) -> None:
+        self._backoff = backoff
+        self._poll = poll
+        self._started = now
+        self._random = random
+        self._attempt = 0
+        self._throttled = 0
+
+    def after(self, code: int, message: str, now: float) -> float | None:
+        """Seconds to wait before trying again, or None when the error is final."""
+        self._attempt += 1
+        if message_too_large(code, message):
+            return None
+        backoff = self._backoff
+        elapsed = now - self._started
+        if code not in (_POLL if self._poll else _WORLD):
+            return backoff.longest if self._poll and elapsed < _POLL_GRACE else None
+        if backoff.retries and self._attempt > backoff.retries:
+            return None
+        delay = backoff.delay(self._attempt, self._random)
+        if code == RESOURCE_EXHAUSTED:
+            self._throttled += 1
+            delay = max(delay, THROTTLED.delay(self._throttled, self._random))
+        if backoff.elapsed is not None and elapsed + delay > backoff.elapsed:
+            return None
+        return delay

@@ -1,0 +1,90 @@
+"""The runtime of the SDK: telemetry and the process it belongs to.
+
+There are no threads here to run a core on: workers and clients live on the caller's event loop. A
+runtime therefore only holds where logs and metrics go.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING
+
+from perdure.temporal.bridge.logs import Log
+from perdure.temporal.bridge.metrics import BufferedMetricUpdate, BufferSink, MetricMeterRef, Sink
+from perdure.temporal.bridge.process import HomeProcess
+from perdure.temporal.bridge.prometheus import PrometheusSink, serve
+from perdure.temporal.bridge.request_metrics import RequestMetrics
+from perdure.temporal.bridge.sandbox import pass_through
+from perdure.temporal.errors import NotBuilt
+
+if TYPE_CHECKING:
+    from temporalio.bridge.runtime import MetricsConfig, RuntimeOptions
+
+__all__ = ["RuntimeRef", "init_runtime", "raise_in_thread"]
+
+_TARGET = "temporal_sdk_bridge::runtime"
+_SERVICE_NAME = "temporal-core-sdk"
+
+
+class RuntimeRef:
+    """Telemetry of one runtime, as the SDK holds it."""
+
+    def __init__(self, options: RuntimeOptions) -> None:
+        self.process = HomeProcess()
+        self.log = Log(options.telemetry.logging)
+        self.worker_heartbeat_interval_millis = options.worker_heartbeat_interval_millis
+        config = options.telemetry.metrics
+        self.metric_prefix = (
+            "temporal_"
+            if config is None or config.metric_prefix is None
+            else (config.metric_prefix)
+        )
+        self._buffer: BufferSink | None = None
+        self.meter = None if config is None else self._meter(config)
+        self.request_metrics = RequestMetrics(self.meter, self.metric_prefix)
+
+    def _meter(self, config: MetricsConfig) -> MetricMeterRef | None:
+        sink: Sink
+        if config.opentelemetry is not None:
+            if config.prometheus is not None:
+                raise ValueError("Cannot have OpenTelemetry and Prometheus metrics")
+            raise NotBuilt(
+                "export of metrics by OTLP", "use PrometheusConfig, or drain a MetricBuffer"
+            )
+        if config.prometheus is not None:
+            sink = PrometheusSink(config.prometheus, self.metric_prefix)
+            self.prometheus = serve(sink, config.prometheus.bind_address)
+        elif config.buffered_with_size > 0:
+            self._buffer = sink = BufferSink(config.buffered_with_size, self.log)
+        else:
+            return None
+        attributes: dict[str, str | int | float | bool] = dict(config.global_tags or {})
+        if config.attach_service_name:
+            attributes["service_name"] = _SERVICE_NAME
+        return MetricMeterRef(sink, attributes)
+
+    def retrieve_buffered_metrics(self, durations_as_seconds: object) -> list[BufferedMetricUpdate]:
+        """All updates since the last call."""
+        if self._buffer is None:
+            raise RuntimeError("Attempting to retrieve buffered metrics without buffer")
+        return self._buffer.take(seconds=bool(durations_as_seconds))
+
+    def write_test_info_log(self, message: str, extra_data: str) -> None:
+        self.log.write(20, _TARGET, message, extra_data=extra_data)
+
+    def write_test_debug_log(self, message: str, extra_data: str) -> None:
+        self.log.write(10, _TARGET, message, extra_data=extra_data)
+
+
+def init_runtime(options: RuntimeOptions) -> RuntimeRef:
+    """A runtime; ValueError when its telemetry cannot be set up."""
+    pass_through()
+    return RuntimeRef(options)
+
+
+def raise_in_thread(thread_id: int, exc_type: type[BaseException]) -> bool:
+    """Raise an exception asynchronously in another thread; whether that thread exists."""
+    count = ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread_id), ctypes.py_object(exc_type)
+    )
+    return bool(count == 1)

@@ -1,0 +1,48 @@
+"""Errors of the Temporal bridge that are ours.
+
+Faults the official SDK knows (`RPCError`, `PollShutdownError`, plain `ValueError` and
+`RuntimeError` with agreed texts) are raised as it expects them; what is here has no counterpart.
+"""
+
+from __future__ import annotations
+
+from perdure.errors import CallerError, WorldError
+
+__all__ = ["InstalledTooLate", "NotBuilt", "ServerBinaryMissing"]
+
+
+class InstalledTooLate(CallerError):
+    """The compiled core is already loaded, and parts of the SDK hold references to it."""
+
+    code = "caller.temporal.installed_too_late"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the compiled core of temporalio is already imported: call perdure.temporal.install() "
+            "before the first import of temporalio.client, temporalio.worker or "
+            "temporalio.runtime, or run the program with `python -m perdure.temporal`"
+        )
+
+
+class NotBuilt(CallerError):
+    """`what` is a feature of the compiled core that this one does not have."""
+
+    code = "caller.temporal.not_built"
+
+    def __init__(self, what: str, advice: str = "") -> None:
+        text = f"{what} is not built in the perdure core (docs/temporal-compatibility.md)"
+        super().__init__(f"{text}: {advice}" if advice else text)
+        self.what = what
+        self.advice = advice
+
+
+class ServerBinaryMissing(WorldError):
+    """No executable of an ephemeral server was found; `tried` are the places looked at."""
+
+    code = "world.temporal.server_binary_missing"
+
+    def __init__(self, name: str, tried: list[str], advice: str) -> None:
+        super().__init__(f"no executable {name!r} found in {', '.join(tried)}: {advice}")
+        self.name = name
+        self.tried = tried
+        self.advice = advice

@@ -1,0 +1,196 @@
+"""Activities that the server hands out: polls, slots, RPCs and timers around their manager."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
+
+from temporalio.api.workflowservice.v1 import PollActivityTaskQueueResponse
+from temporalio.bridge.proto import ActivityHeartbeat, ActivityTaskCompletion
+
+from perdure.core.activities import Activities
+from perdure.core.activity_events import HeartbeatAnswer, RecordHeartbeat, ReportResult
+from perdure.core.activity_reports import ActivitySettings
+from perdure.temporal.bridge.errors import RPCError
+from perdure.temporal.bridge.logs import Log
+from perdure.temporal.bridge.slots import ActivitySlotInfo, Dealer, Permit
+from perdure.temporal.worker.mailbox import Mailbox
+from perdure.temporal.worker.polling import Pace, Pollers
+from perdure.temporal.worker.service import WorkflowService
+from perdure.temporal.worker.settings import WorkerSettings
+from perdure.temporal.worker.workflows import EagerActivities
+
+__all__ = ["ActivityShell"]
+
+_NOT_FOUND = 5
+_TARGET = "temporalio_sdk_core::worker::activities"
+_DEBUG, _WARN = 10, 30
+
+
+class ActivityShell(EagerActivities):
+    """Runs the manager of one worker, and gives workflow tasks slots for eager starts."""
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        service: WorkflowService,
+        dealer: Dealer,
+        mailbox: Mailbox,
+        *,
+        log: Log,
+        failed: Callable[[Exception], None],
+        on_finished: Callable[[], None],
+    ) -> None:
+        self._manager = Activities(_activity_settings(settings))
+        self._service = service
+        self._dealer = dealer
+        self._mailbox = mailbox
+        self._log = log
+        self._on_finished = on_finished
+        self._finished = False
+        self._pace = Pace(settings.max_activities_per_second)
+        self._timer: asyncio.TimerHandle | None = None
+        self._calls: set[asyncio.Task[None]] = set()
+        self._started = False
+        self._stopping = False
+        request = self._manager.reports.poll()
+        self._pollers: Pollers[PollActivityTaskQueueResponse] = Pollers(
+            settings.activity_pollers,
+            reserve=self._reserve,
+            poll=lambda: service.poll_activity(request),
+            deliver=self._polled,
+            failed=failed,
+        )
+
+    # Tasks
+
+    def start(self) -> None:
+        """Begin to poll, if that has not begun."""
+        if not self._started:
+            self._started = True
+            self._pollers.start()
+
+    def try_reserve(self) -> Permit | None:
+        return None if self._stopping else self._dealer.try_reserve()
+
+    def deliver(self, task: PollActivityTaskQueueResponse, permit: Permit) -> None:
+        permit.mark_used(ActivitySlotInfo(task.activity_type.name))
+        self._manager.eager([task], [permit], _now())
+        self._pump()
+
+    def _polled(self, task: PollActivityTaskQueueResponse, permit: Permit) -> None:
+        permit.mark_used(ActivitySlotInfo(task.activity_type.name))
+        self._manager.polled(task, permit, _now())
+        self._pump()
+
+    async def _reserve(self) -> Permit:
+        await self._pace.wait()
+        return await self._dealer.reserve()
+
+    # Lang
+
+    def heartbeat(self, heartbeat: ActivityHeartbeat) -> None:
+        self._manager.heartbeat(heartbeat, _now())
+        self._pump()
+
+    def complete(self, completion: ActivityTaskCompletion) -> None:
+        """Lang's answer to a task; `MalformedActivityCompletion` changes nothing."""
+        self._manager.complete(completion, _now())
+        self._pump()
+
+    # Shutdown
+
+    def stop(self) -> None:
+        """Begin no new poll; after the graceful period cancel what runs."""
+        self._stopping = True
+        self._pollers.stop()
+        self._manager.shutdown(_now())
+        self._pump()
+
+    async def polls_ended(self, *, by_server: bool) -> None:
+        """Wait until no poll is under way."""
+        await self._pollers.ended(by_server=by_server)
+        self._manager.pollers_stopped()
+        self._pump()
+
+    async def idle(self) -> None:
+        """Wait until no call to the server is under way."""
+        while self._calls:
+            await asyncio.wait(list(self._calls))
+
+    # Out
+
+    def _pump(self) -> None:
+        manager = self._manager
+        while (task := manager.next_task()) is not None:
+            self._mailbox.put(task.SerializeToString())
+        for event in manager.drain():
+            if isinstance(event, RecordHeartbeat):
+                self._spawn(self._record_heartbeat(event))
+            elif isinstance(event, ReportResult):
+                self._spawn(self._report(event))
+            else:
+                cast("Permit", event.permit).release()
+        self._set_timer()
+        if manager.is_finished and not self._finished:
+            self._finished = True
+            self._on_finished()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline = self._manager.next_deadline()
+        if deadline is not None:
+            self._timer = asyncio.get_running_loop().call_at(deadline, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        self._manager.wake(_now())
+        self._pump()
+
+    def _spawn(self, call: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(call)
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
+
+    async def _record_heartbeat(self, event: RecordHeartbeat) -> None:
+        try:
+            answer: Any = await self._service.heartbeat_activity(event.request)
+        except RPCError as error:
+            found = error.code != _NOT_FOUND
+            answer = HeartbeatAnswer.FAILED if found else HeartbeatAnswer.NOT_FOUND
+            self._warn("A heartbeat was not recorded", error)
+        self._manager.heartbeat_answered(event.token, answer, _now())
+        self._pump()
+
+    async def _report(self, event: ReportResult) -> None:
+        try:
+            await self._service.answer_activity(event.request)
+        except RPCError as error:
+            self._warn("The end of an activity was not reported", error)
+        self._manager.reported(event.token)
+        self._pump()
+
+    def _warn(self, message: str, error: RPCError) -> None:
+        level = _DEBUG if error.code == _NOT_FOUND else _WARN
+        self._log.write(level, _TARGET, message, code=error.code, error=error.message)
+
+
+def _activity_settings(settings: WorkerSettings) -> ActivitySettings:
+    return ActivitySettings(
+        namespace=settings.namespace,
+        task_queue=settings.task_queue,
+        identity=settings.identity,
+        versioning=settings.versioning,
+        default_heartbeat_throttle=settings.default_heartbeat_throttle,
+        max_heartbeat_throttle=settings.max_heartbeat_throttle,
+        graceful_shutdown_period=settings.graceful_shutdown_period,
+        max_task_queue_activities_per_second=settings.max_task_queue_activities_per_second,
+        worker_instance_key=settings.instance_key,
+    )
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,368 @@
+"""A worker on a server: pollers, slots, the workflow stream and activities, put together.
+
+Nothing starts before lang's first poll of a kind, because everything lives on the loop that polls.
+
+Shutdown, in order: no new work is asked for; the server is told, so that it ends polls that are
+under way and gives sticky tasks to other workers; the workflow stream and the activities finish
+what they have; lang's polls end with `PollShutdownError`; `finalize_shutdown` waits for all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+from temporalio.api.enums.v1 import TaskQueueKind, TaskQueueType
+from temporalio.api.namespace.v1 import NamespaceInfo as ServerNamespaceInfo
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import (
+    DescribeNamespaceRequest,
+    PollWorkflowTaskQueueRequest,
+    PollWorkflowTaskQueueResponse,
+    ShutdownWorkerRequest,
+)
+from temporalio.bridge.proto import ActivityHeartbeat, ActivityTaskCompletion, NamespaceInfo
+from temporalio.bridge.proto.workflow_activation import RemoveFromCache
+
+from perdure.core import outcomes
+from perdure.core.local_activities import is_local_token
+from perdure.temporal.bridge.errors import PollShutdownError, RPCError
+from perdure.temporal.bridge.slots import Dealer, Permit, SlotReserveCtx, supplier
+from perdure.temporal.errors import NotBuilt
+from perdure.temporal.worker.activities import ActivityShell
+from perdure.temporal.worker.local_activities import LocalActivityShell
+from perdure.temporal.worker.mailbox import Mailbox
+from perdure.temporal.worker.metrics import WorkflowCounts
+from perdure.temporal.worker.polling import Pollers
+from perdure.temporal.worker.service import GrpcService
+from perdure.temporal.worker.settings import (
+    PollerCounts,
+    WorkerSettings,
+    stream_settings,
+    worker_settings,
+)
+from perdure.temporal.worker.workflows import WorkflowShell
+
+if TYPE_CHECKING:
+    from temporalio.bridge.worker import WorkerConfig
+
+    from perdure.temporal.bridge.client import ClientRef
+
+__all__ = ["LiveWorker"]
+
+_PERMITS_RETURN = 1.0
+_TARGET = "temporalio_sdk_core::worker"
+
+
+class LiveWorker:
+    """See the module."""
+
+    def __init__(self, client: ClientRef, config: WorkerConfig) -> None:
+        if config.task_types.enable_nexus:
+            raise NotBuilt("Nexus tasks in a worker", "leave out nexus_service_handlers")
+        self._config = config
+        self._settings = settings = worker_settings(config, client.identity)
+        self._client = client
+        self._service = GrpcService(client, settings.namespace)
+        self._log = client.runtime.log
+        self._capabilities = ServerNamespaceInfo.Capabilities()
+        self._activity_mailbox = Mailbox()
+        self._stopping = False
+        self._stopped: asyncio.Task[None] | None = None
+        self._workflow_pollers: list[Pollers[PollWorkflowTaskQueueResponse]] = []
+        tuner = config.tuner
+        self._workflow_slots = self._dealer(
+            "workflow",
+            tuner.workflow_slot_supplier,
+            limit=max(2, settings.max_cached_workflows) if settings.sticky_queue else None,
+        )
+        self._local_slots = self._dealer("local-activity", tuner.local_activity_slot_supplier)
+        self._activity_slots = self._dealer("activity", tuner.activity_slot_supplier)
+        self._workflows: WorkflowShell | None = None
+        self._activities: ActivityShell | None = None
+        if settings.enable_activities:
+            self._activities = ActivityShell(
+                settings,
+                self._service,
+                self._activity_slots,
+                self._activity_mailbox,
+                log=self._log,
+                failed=self._activity_poll_failed,
+                on_finished=self._activities_finished,
+            )
+        if settings.enable_workflows:
+            self._workflows = self._workflow_shell(config)
+        self._workflows_over = self._workflows is None
+        self._activities_over = self._activities is None
+        self._local_over = self._workflows is None or self._workflows.local is None
+        client.workers.register(self, settings)
+
+    def _workflow_shell(self, config: WorkerConfig) -> WorkflowShell:
+        settings = self._settings
+        sdk_metadata = bool(self._client.capabilities.sdk_metadata)
+        shell = WorkflowShell(
+            stream_settings(config, settings, has_sdk_metadata=sdk_metadata),
+            self._service,
+            on_finished=self._workflows_finished,
+            on_counted=WorkflowCounts(self._client.runtime, settings).count,
+        )
+        if settings.enable_local_activities:
+            shell.local = LocalActivityShell(self._local_slots, self._activity_mailbox, shell.feed)
+        if self._activities is not None:
+            shell.eager = self._activities
+        return shell
+
+    # What lang asks
+
+    async def validate(self) -> bytes:
+        """The namespace as the SDK wants to know it; RuntimeError when there is none."""
+        request = DescribeNamespaceRequest(namespace=self._settings.namespace)
+        try:
+            answer = await self._service.describe_namespace(request)
+        except RPCError as error:
+            raise RuntimeError(
+                f"Worker validation failed: namespace {self._settings.namespace!r} cannot be "
+                f"described: code {error.code}, {error.message}"
+            ) from None
+        self._capabilities.CopyFrom(answer.namespace_info.capabilities)
+        limits = answer.namespace_info.limits
+        return NamespaceInfo(
+            limits=NamespaceInfo.Limits(
+                blob_size_limit_error=limits.blob_size_limit_error,
+                memo_size_limit_error=limits.memo_size_limit_error,
+            )
+        ).SerializeToString()
+
+    def poll_workflow_activation(self) -> asyncio.Future[bytes]:
+        if self._workflows is None:
+            return _failed(PollShutdownError())
+        if not self._workflow_pollers and not self._stopping:
+            self._start_workflow_pollers()
+        return self._workflows.mailbox.poll()
+
+    def poll_activity_task(self) -> asyncio.Future[bytes]:
+        if self._activities is not None and not self._stopping:
+            self._activities.start()
+        return self._activity_mailbox.poll()
+
+    def complete_workflow_activation(self, raw: bytes) -> None:
+        assert self._workflows is not None, "lang completes what it has polled"
+        self._workflows.complete(raw)
+
+    def complete_activity_task(self, raw: bytes) -> None:
+        completion = ActivityTaskCompletion.FromString(raw)
+        if is_local_token(completion.task_token):
+            if self._workflows is not None and self._workflows.local is not None:
+                self._workflows.local.complete(completion.task_token, completion.result)
+        elif self._activities is not None:
+            self._activities.complete(completion)
+
+    def record_activity_heartbeat(self, raw: bytes) -> None:
+        if self._activities is not None:
+            self._activities.heartbeat(ActivityHeartbeat.FromString(raw))
+
+    def request_workflow_eviction(self, run_id: str) -> None:
+        if self._workflows is not None:
+            reason = RemoveFromCache.EvictionReason.LANG_REQUESTED
+            self._workflows.feed(
+                outcomes.EvictionRequested(run_id, "Eviction explicitly requested by lang", reason)
+            )
+
+    def replace_client(self, client: ClientRef) -> None:
+        """Use another connection to the same server from the next call on."""
+        self._client.workers.forget(self)
+        self._client = client
+        self._service.client = client
+        client.workers.register(self, self._settings)
+
+    # What its client asks
+
+    def try_reserve_workflow(self) -> Permit | None:
+        """A slot for the first task of a workflow; only for a worker that lang polls."""
+        if self._stopping or not self._workflow_pollers:
+            return None
+        return self._workflow_slots.try_reserve()
+
+    def deliver_workflow(self, task: PollWorkflowTaskQueueResponse, permit: Permit) -> None:
+        assert self._workflows is not None, "only workers with pollers reserve"
+        if self._stopping:
+            permit.release()
+        else:
+            self._workflows.new_task(task, permit)
+
+    # Shutdown
+
+    def initiate_shutdown(self) -> None:
+        if self._stopping:
+            return
+        self._stopping = True
+        self._client.workers.forget(self)
+        self._stopped = asyncio.get_running_loop().create_task(self._stop())
+
+    async def finalize_shutdown(self) -> None:
+        self.initiate_shutdown()
+        assert self._stopped is not None
+        await self._stopped
+        if self._workflows is not None:
+            await self._workflows.idle()
+        if self._activities is not None:
+            await self._activities.idle()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_PERMITS_RETURN):
+                for slots in (self._workflow_slots, self._local_slots, self._activity_slots):
+                    await slots.all_returned()
+
+    async def _stop(self) -> None:
+        for pollers in self._workflow_pollers:
+            pollers.stop()
+        if self._activities is not None:
+            self._activities.stop()
+        if self._workflows is not None:
+            self._workflows.feed(outcomes.ShutdownRequested())
+        await self._tell_server()
+        by_server = self._capabilities.worker_poll_complete_on_shutdown
+        for pollers in self._workflow_pollers:
+            await pollers.ended(by_server=by_server)
+        if self._workflows is not None:
+            self._workflows.feed(outcomes.PollersStopped())
+        if self._activities is not None:
+            await self._activities.polls_ended(by_server=by_server)
+        self._close_activities_if_over()
+
+    async def _tell_server(self) -> None:
+        settings = self._settings
+        types = []
+        if settings.enable_workflows:
+            types.append(TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW)
+        if settings.enable_activities:
+            types.append(TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY)
+        request = ShutdownWorkerRequest(
+            namespace=settings.namespace,
+            sticky_task_queue=settings.sticky_queue or "",
+            identity=settings.identity,
+            reason="graceful shutdown",
+            worker_instance_key=settings.instance_key,
+            task_queue=settings.task_queue,
+            task_queue_types=types,
+        )
+        try:
+            await self._service.shutdown_worker(request)
+        except RPCError as error:
+            self._log.write(10, _TARGET, "ShutdownWorker failed", error=error.message)
+
+    def _workflows_finished(self) -> None:
+        self._workflows_over = True
+        if self._workflows is not None and self._workflows.local is not None:
+            self._workflows.local.when_idle(self._local_finished)
+        self._close_activities_if_over()
+
+    def _local_finished(self) -> None:
+        self._local_over = True
+        self._close_activities_if_over()
+
+    def _activities_finished(self) -> None:
+        self._activities_over = True
+        self._close_activities_if_over()
+
+    def _close_activities_if_over(self) -> None:
+        if self._stopping and self._activities_over and self._local_over:
+            self._activity_mailbox.close(PollShutdownError())
+
+    # Polls
+
+    def _start_workflow_pollers(self) -> None:
+        counts = self._settings.workflow_pollers
+        if self._settings.sticky_queue is None:
+            shares = [(counts, False)]
+        else:
+            normal = max(1, int(counts.maximum * self._settings.normal_share))
+            normal = min(normal, counts.maximum - 1)
+            shares = [
+                (_share(counts, normal), False),
+                (_share(counts, counts.maximum - normal), True),
+            ]
+        for share, sticky in shares:
+            self._workflow_pollers.append(self._workflow_poller(share, sticky=sticky))
+        for pollers in self._workflow_pollers:
+            pollers.start()
+
+    def _workflow_poller(
+        self, counts: PollerCounts, *, sticky: bool
+    ) -> Pollers[PollWorkflowTaskQueueResponse]:
+        request = workflow_poll(self._settings, sticky=sticky)
+        workflows = self._workflows
+        assert workflows is not None
+
+        def deliver(task: PollWorkflowTaskQueueResponse, permit: Permit) -> None:
+            workflows.new_task(task, permit, sticky=sticky)
+
+        return Pollers(
+            counts,
+            reserve=lambda: self._workflow_slots.reserve(sticky=sticky),
+            poll=lambda: self._service.poll_workflow(request),
+            deliver=deliver,
+            failed=self._workflow_poll_failed,
+        )
+
+    def _workflow_poll_failed(self, error: Exception) -> None:
+        assert self._workflows is not None
+        self._workflows.mailbox.fail(RuntimeError(f"Poll failure: {_text(error)}"))
+        self.initiate_shutdown()
+
+    def _activity_poll_failed(self, error: Exception) -> None:
+        self._activity_mailbox.fail(RuntimeError(f"Poll failure: {_text(error)}"))
+        self.initiate_shutdown()
+
+    def _dealer(self, kind: str, config: object, limit: int | None = None) -> Dealer:
+        settings = self._settings
+        deployment = settings.deployment_options()
+
+        def context(sticky: bool) -> SlotReserveCtx:
+            return SlotReserveCtx(
+                slot_type=kind,
+                task_queue=settings.task_queue,
+                worker_identity=settings.identity,
+                worker_build_id=settings.build_id,
+                worker_deployment_version=deployment,
+                is_sticky=sticky,
+            )
+
+        return Dealer(supplier(config, self._log), context, limit)
+
+
+def workflow_poll(settings: WorkerSettings, *, sticky: bool) -> PollWorkflowTaskQueueRequest:
+    """The request of a poll of the task queue, or of the worker's own sticky one."""
+    if sticky:
+        queue = TaskQueue(
+            name=settings.sticky_queue or "",
+            kind=TaskQueueKind.TASK_QUEUE_KIND_STICKY,
+            normal_name=settings.task_queue,
+        )
+    else:
+        queue = TaskQueue(name=settings.task_queue, kind=TaskQueueKind.TASK_QUEUE_KIND_NORMAL)
+    return PollWorkflowTaskQueueRequest(
+        namespace=settings.namespace,
+        task_queue=queue,
+        identity=settings.identity,
+        worker_instance_key=settings.instance_key,
+        binary_checksum=settings.build_id,
+        worker_version_capabilities=settings.version_capabilities(),
+        deployment_options=settings.deployment_options(),
+    )
+
+
+def _share(counts: PollerCounts, most: int) -> PollerCounts:
+    return PollerCounts(min(counts.minimum, most), most, min(max(counts.initial, 1), most))
+
+
+def _failed(error: Exception) -> asyncio.Future[bytes]:
+    future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+    future.set_exception(error)
+    return future
+
+
+def _text(error: Exception) -> str:
+    if isinstance(error, RPCError):
+        return f"code {error.code}, {error.message}"
+    return str(error)

@@ -1,0 +1,125 @@
+"""The local activity manager at work: slots, timers, and lang's polls of activities."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
+from temporalio.bridge.proto.activity_result import ActivityExecutionResult
+
+from perdure.core import outcomes
+from perdure.core.local_activities import (
+    CancelsDelivered,
+    Instant,
+    LocalActivities,
+    PermitReleased,
+    Resolved,
+)
+from perdure.core.local_requests import LocalRequest
+from perdure.temporal.bridge.slots import Dealer, LocalActivitySlotInfo, Permit
+from perdure.temporal.worker.mailbox import Mailbox
+
+__all__ = ["LocalActivityShell"]
+
+
+class LocalActivityShell:
+    """Runs the manager of one worker; results go to `resolve` as inputs of the workflow stream."""
+
+    def __init__(
+        self, dealer: Dealer, mailbox: Mailbox, resolve: Callable[[outcomes.Input], None]
+    ) -> None:
+        self._manager = LocalActivities()
+        self._dealer = dealer
+        self._mailbox = mailbox
+        self._resolve = resolve
+        self._timer: asyncio.TimerHandle | None = None
+        self._waiting: asyncio.Task[None] | None = None
+        self._on_idle: Callable[[], None] | None = None
+
+    def request(self, requests: Iterable[object]) -> None:
+        self._manager.request(cast("Iterable[LocalRequest]", requests), _now())
+        self._pump()
+
+    def complete(self, token: bytes, result: ActivityExecutionResult) -> None:
+        """Lang's answer to an attempt."""
+        self._manager.complete(token, result, _now())
+        self._pump()
+
+    def cancel_all(self, run_id: str) -> None:
+        self._manager.cancel_all(run_id)
+        self._pump()
+
+    def forget(self, run_id: str) -> None:
+        self._manager.forget(run_id)
+        self._pump()
+
+    def task_completed(self, run_id: str) -> None:
+        self._manager.task_completed(run_id)
+
+    def repeated_attempts(self, run_id: str) -> int:
+        return self._manager.repeated_attempts(run_id)
+
+    def when_idle(self, callback: Callable[[], None]) -> None:
+        """Call this once, when nothing is running or waiting any more."""
+        self._on_idle = callback
+        self._pump()
+
+    def _pump(self) -> None:
+        manager = self._manager
+        while (cancel := manager.take_cancel()) is not None:
+            self._mailbox.put(cancel.SerializeToString())
+        while manager.has_queued and (permit := self._dealer.try_reserve()) is not None:
+            self._start(permit)
+        if manager.has_queued and self._waiting is None:
+            self._waiting = asyncio.get_running_loop().create_task(self._wait_for_slot())
+        self._set_timer()
+        for event in manager.drain():
+            self._handle(event)
+        if self._on_idle is not None and manager.is_idle:
+            callback, self._on_idle = self._on_idle, None
+            if self._waiting is not None:
+                self._waiting.cancel()
+            callback()
+
+    def _start(self, permit: Permit) -> None:
+        task = self._manager.start_next(permit, _now())
+        if task is None:
+            permit.release()
+            return
+        permit.mark_used(LocalActivitySlotInfo(task.start.activity_type))
+        self._mailbox.put(task.SerializeToString())
+
+    async def _wait_for_slot(self) -> None:
+        try:
+            permit = await self._dealer.reserve()
+        finally:
+            self._waiting = None
+        self._start(permit)
+        self._pump()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline = self._manager.next_deadline()
+        if deadline is not None:
+            self._timer = asyncio.get_running_loop().call_at(deadline, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        self._manager.wake(_now())
+        self._pump()
+
+    def _handle(self, event: Any) -> None:
+        if isinstance(event, Resolved):
+            self._resolve(outcomes.LocalResolved(event.run_id, event.result.seq, event.result))
+        elif isinstance(event, PermitReleased):
+            cast("Permit", event.permit).release()
+        elif isinstance(event, CancelsDelivered):
+            self._resolve(outcomes.LocalCancelsDelivered(event.run_id))
+
+
+def _now() -> Instant:
+    return Instant(asyncio.get_running_loop().time(), time.time())

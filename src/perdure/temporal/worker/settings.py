@@ -1,0 +1,186 @@
+"""A worker's configuration as the SDK gives it, read once and checked."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from temporalio.api.common.v1 import WorkerVersionCapabilities
+from temporalio.api.deployment.v1 import WorkerDeploymentOptions
+from temporalio.api.enums.v1 import WorkerVersioningMode
+from temporalio.bridge.worker import (
+    PollerBehaviorAutoscaling,
+    PollerBehaviorSimpleMaximum,
+    WorkerDeploymentOptions as BridgeDeploymentOptions,
+    WorkerVersioningStrategyLegacyBuildIdBased,
+    WorkerVersioningStrategyNone,
+)
+
+from perdure.core.outcomes import BuildId, DeploymentVersion, StreamSettings, Versioning
+
+if TYPE_CHECKING:
+    from temporalio.bridge.worker import PollerBehavior, WorkerConfig
+
+__all__ = ["PollerCounts", "WorkerSettings", "poller_counts", "stream_settings", "worker_settings"]
+
+
+@dataclass(frozen=True, slots=True)
+class PollerCounts:
+    """How many polls of a kind are under way at least, at most and at the start."""
+
+    minimum: int
+    maximum: int
+    initial: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """What the shell needs; times in seconds."""
+
+    namespace: str
+    task_queue: str
+    sticky_queue: str | None
+    identity: str
+    instance_key: str
+    versioning: Versioning
+    max_cached_workflows: int
+    workflow_pollers: PollerCounts
+    normal_share: float
+    activity_pollers: PollerCounts
+    max_activities_per_second: float | None
+    max_task_queue_activities_per_second: float | None
+    graceful_shutdown_period: float
+    max_heartbeat_throttle: float
+    default_heartbeat_throttle: float
+    enable_workflows: bool
+    enable_activities: bool
+    enable_local_activities: bool
+
+    @property
+    def build_id(self) -> str:
+        return self.versioning.build_id
+
+    def version_capabilities(self) -> WorkerVersionCapabilities:
+        """What a poll says about this worker's version."""
+        if isinstance(self.versioning, DeploymentVersion):
+            return WorkerVersionCapabilities(
+                build_id=self.versioning.build_id,
+                use_versioning=self.versioning.use_worker_versioning,
+                deployment_series_name=self.versioning.deployment_name,
+            )
+        return WorkerVersionCapabilities(
+            build_id=self.versioning.build_id, use_versioning=self.versioning.use_for_versioning
+        )
+
+    def deployment_options(self) -> WorkerDeploymentOptions | None:
+        """What a poll or an answer says about this worker's deployment."""
+        if not isinstance(self.versioning, DeploymentVersion):
+            return None
+        return WorkerDeploymentOptions(
+            deployment_name=self.versioning.deployment_name,
+            build_id=self.versioning.build_id,
+            worker_versioning_mode=(
+                WorkerVersioningMode.WORKER_VERSIONING_MODE_VERSIONED
+                if self.versioning.use_worker_versioning
+                else WorkerVersioningMode.WORKER_VERSIONING_MODE_UNVERSIONED
+            ),
+        )
+
+
+def worker_settings(config: WorkerConfig, client_identity: str) -> WorkerSettings:
+    """Read the SDK's configuration; ValueError when it contradicts itself."""
+    identity = config.identity_override or client_identity
+    if not config.task_queue:
+        raise ValueError("a worker needs a task queue")
+    caching = config.max_cached_workflows > 0
+    pollers = poller_counts(config.workflow_task_poller_behavior)
+    if config.task_types.enable_workflows and caching and pollers.maximum < 2:
+        raise ValueError(
+            "with cached workflows a worker needs at least two concurrent workflow task polls, "
+            "one for the task queue and one for its own sticky queue"
+        )
+    return WorkerSettings(
+        namespace=config.namespace,
+        task_queue=config.task_queue,
+        sticky_queue=f"{identity}-{uuid.uuid4().hex}" if caching else None,
+        identity=identity,
+        instance_key=str(uuid.uuid4()),
+        versioning=_versioning(config),
+        max_cached_workflows=config.max_cached_workflows,
+        workflow_pollers=pollers,
+        normal_share=config.nonsticky_to_sticky_poll_ratio,
+        activity_pollers=poller_counts(config.activity_task_poller_behavior),
+        max_activities_per_second=config.max_activities_per_second,
+        max_task_queue_activities_per_second=config.max_task_queue_activities_per_second,
+        graceful_shutdown_period=config.graceful_shutdown_period_millis / 1000,
+        max_heartbeat_throttle=config.max_heartbeat_throttle_interval_millis / 1000,
+        default_heartbeat_throttle=config.default_heartbeat_throttle_interval_millis / 1000,
+        enable_workflows=config.task_types.enable_workflows,
+        enable_activities=config.task_types.enable_remote_activities,
+        enable_local_activities=config.task_types.enable_local_activities,
+    )
+
+
+def stream_settings(
+    config: WorkerConfig, settings: WorkerSettings, *, has_sdk_metadata: bool, replay: bool = False
+) -> StreamSettings:
+    """What the workflow stream needs of the same configuration."""
+    from temporalio.service import __version__
+
+    eager = (
+        settings.enable_activities
+        and not settings.max_task_queue_activities_per_second
+        and not replay
+    )
+    return StreamSettings(
+        namespace=settings.namespace,
+        task_queue=settings.task_queue,
+        identity=settings.identity,
+        max_cached_workflows=settings.max_cached_workflows,
+        sticky_queue=settings.sticky_queue,
+        sticky_schedule_to_start_timeout=(
+            config.sticky_queue_schedule_to_start_timeout_millis / 1000
+        ),
+        versioning=settings.versioning,
+        has_sdk_metadata=has_sdk_metadata,
+        max_eager_activities=(
+            config.max_eager_activity_reservations_per_workflow_task if eager else 0
+        ),
+        fail_workflow_on_nondeterminism=config.nondeterminism_as_workflow_fail,
+        fail_workflow_on_nondeterminism_types=frozenset(
+            config.nondeterminism_as_workflow_fail_for_types
+        ),
+        evict_after_replay=replay,
+        worker_instance_key=settings.instance_key,
+        sdk_version=__version__,
+    )
+
+
+def poller_counts(behavior: PollerBehavior) -> PollerCounts:
+    if isinstance(behavior, PollerBehaviorSimpleMaximum):
+        count = behavior.simple_maximum
+        counts = PollerCounts(count, count, count)
+    elif isinstance(behavior, PollerBehaviorAutoscaling):
+        counts = PollerCounts(behavior.minimum, behavior.maximum, behavior.initial)
+    else:
+        raise ValueError(f"unknown poller behavior {behavior!r}")  # noqa: TRY004
+    if counts.minimum < 1 or not counts.minimum <= counts.initial <= counts.maximum:
+        raise ValueError(f"a worker cannot poll so: {behavior!r}")
+    return counts
+
+
+def _versioning(config: WorkerConfig) -> Versioning:
+    strategy = config.versioning_strategy
+    if isinstance(strategy, WorkerVersioningStrategyNone):
+        return BuildId(strategy.build_id_no_versioning)
+    if isinstance(strategy, WorkerVersioningStrategyLegacyBuildIdBased):
+        return BuildId(strategy.build_id_with_versioning, use_for_versioning=True)
+    if isinstance(strategy, BridgeDeploymentOptions):
+        return DeploymentVersion(
+            strategy.version.deployment_name,
+            strategy.version.build_id,
+            use_worker_versioning=strategy.use_worker_versioning,
+            default_versioning_behavior=strategy.default_versioning_behavior,  # type: ignore[arg-type]
+        )
+    raise ValueError(f"unknown versioning strategy {strategy!r}")

@@ -1,0 +1,249 @@
+"""The workflow stream at work: its inputs come from polls, lang and timers, its actions go out.
+
+Everything that changes workflow state happens in `feed`, on the event loop, one input at a time.
+Inputs that arise while actions are carried out wait in a queue, so the stream is never re-entered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import (
+    GetWorkflowExecutionHistoryRequest,
+    PollWorkflowTaskQueueResponse,
+)
+from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
+
+from perdure.core import outcomes
+from perdure.core.outcomes import Action, Input, Problem, ProblemKind, StreamSettings
+from perdure.core.workflow_stream import WorkflowStream
+from perdure.temporal.bridge.errors import PollShutdownError, RPCError
+from perdure.temporal.bridge.retry import message_too_large
+from perdure.temporal.bridge.slots import Permit, WorkflowSlotInfo
+from perdure.temporal.worker.mailbox import Mailbox
+
+if TYPE_CHECKING:
+    from perdure.temporal.worker.local_activities import LocalActivityShell
+    from perdure.temporal.worker.service import WorkflowTaskService
+
+__all__ = ["EagerActivities", "WorkflowShell"]
+
+_INVALID_ARGUMENT = 3
+_NOT_FOUND = 5
+
+
+class EagerActivities:
+    """Where eager starts get their slots and deliver their tasks; this one has none."""
+
+    def try_reserve(self) -> Permit | None:
+        """A slot for an activity that may come with the answer of a workflow task."""
+        return None
+
+    def deliver(self, task: Any, permit: Permit) -> None:
+        """An activity task that came so."""
+        del task
+        permit.release()
+
+
+class WorkflowShell:
+    """Runs one workflow stream."""
+
+    def __init__(
+        self,
+        settings: StreamSettings,
+        service: WorkflowTaskService,
+        *,
+        on_finished: Callable[[], None] = lambda: None,
+        on_run_removed: Callable[[str], None] = lambda _: None,
+        on_counted: Callable[[outcomes.Counted], None] = lambda _: None,
+    ) -> None:
+        self.stream = WorkflowStream(settings)
+        self.mailbox = Mailbox()
+        self.local: LocalActivityShell | None = None
+        self.eager = EagerActivities()
+        self._settings = settings
+        self._service = service
+        self._on_finished = on_finished
+        self._on_run_removed = on_run_removed
+        self._inputs: deque[Input] = deque()
+        self._feeding = False
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._calls: set[asyncio.Task[None]] = set()
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            outcomes.LangActivation: self._to_lang,
+            outcomes.CompleteTask: lambda action: self._spawn(self._complete_task(action)),
+            outcomes.FailTask: lambda action: self._spawn(self._fail_task(action)),
+            outcomes.RespondQuery: lambda action: self._spawn(self._respond_query(action)),
+            outcomes.FetchPage: lambda action: self._spawn(self._fetch_page(action)),
+            outcomes.RunLocalActivities: self._run_local,
+            outcomes.CancelAllLocalActivities: self._cancel_all_local,
+            outcomes.ForgetLocalActivities: self._forget_local,
+            outcomes.SetHeartbeat: self._set_heartbeat,
+            outcomes.ClearHeartbeat: self._clear_heartbeat,
+            outcomes.ReleasePermit: lambda action: action.permit.release(),
+            outcomes.RunRemoved: lambda action: self._on_run_removed(action.run_id),
+            outcomes.Counted: on_counted,
+            outcomes.Finished: self._finished,
+        }
+
+    # In
+
+    def feed(self, given: Input) -> None:
+        """One input, and all that follows from it now."""
+        self._inputs.append(given)
+        if self._feeding:
+            return
+        self._feeding = True
+        try:
+            while self._inputs:
+                for action in self.stream.handle(self._inputs.popleft()):
+                    self._carry_out(action)
+        finally:
+            self._feeding = False
+
+    def new_task(
+        self, task: PollWorkflowTaskQueueResponse, permit: Permit, *, sticky: bool = False
+    ) -> None:
+        """A task from a poll."""
+        permit.mark_used(WorkflowSlotInfo(task.workflow_type.name, sticky))
+        self.feed(outcomes.NewTask(task, permit, asyncio.get_running_loop().time()))
+
+    def complete(self, raw: bytes) -> None:
+        """Lang's answer to an activation; ValueError when it is malformed."""
+        completion = WorkflowActivationCompletion.FromString(raw)
+        self.feed(outcomes.Completed(completion))
+
+    async def idle(self) -> None:
+        """Wait until no call to the server is under way."""
+        while self._calls:
+            await asyncio.wait(list(self._calls))
+
+    # Out
+
+    def _carry_out(self, action: Action) -> None:
+        self._handlers[type(action)](action)
+
+    def _to_lang(self, action: outcomes.LangActivation) -> None:
+        self.mailbox.put(action.activation.SerializeToString())
+
+    def _spawn(self, call: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(call)
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
+
+    async def _complete_task(self, action: outcomes.CompleteTask) -> None:
+        permits = self._reserve_eager(action)
+        response, problem = None, None
+        if self.local is not None:
+            count = self.local.repeated_attempts(action.run_id)
+            if count:
+                metering = action.request.metering_metadata
+                metering.nonfirst_local_activity_execution_attempts = count
+            self.local.task_completed(action.run_id)
+        try:
+            response = await self._service.complete_workflow_task(action.request)
+        except RPCError as error:
+            problem = _problem(error)
+        else:
+            for task in response.activity_tasks:
+                permit = permits.pop() if permits else self.eager.try_reserve()
+                if permit is not None:
+                    self.eager.deliver(task, permit)
+        finally:
+            for permit in permits:
+                permit.release()
+        self._reported(action.run_id, response, problem)
+
+    def _reserve_eager(self, action: outcomes.CompleteTask) -> list[Permit]:
+        permits = []
+        for command in action.eager:
+            permit = self.eager.try_reserve()
+            if permit is None:
+                attributes = command.schedule_activity_task_command_attributes
+                attributes.request_eager_execution = False
+            else:
+                permits.append(permit)
+        return permits
+
+    async def _fail_task(self, action: outcomes.FailTask) -> None:
+        problem = None
+        try:
+            await self._service.fail_workflow_task(action.request)
+        except RPCError as error:
+            problem = _problem(error)
+        if not action.unstored:
+            self._reported(action.run_id, None, problem)
+
+    async def _respond_query(self, action: outcomes.RespondQuery) -> None:
+        problem = None
+        try:
+            await self._service.answer_query(action.request)
+        except RPCError as error:
+            problem = _problem(error)
+        self._reported(action.run_id, None, problem)
+
+    def _reported(self, run_id: str, response: Any, problem: Problem | None) -> None:
+        now = asyncio.get_running_loop().time()
+        self.feed(outcomes.Reported(run_id, now, response, problem))
+
+    async def _fetch_page(self, action: outcomes.FetchPage) -> None:
+        request = GetWorkflowExecutionHistoryRequest(
+            namespace=self._settings.namespace,
+            execution=WorkflowExecution(workflow_id=action.workflow_id, run_id=action.run_id),
+            next_page_token=action.token,
+        )
+        try:
+            page = await self._service.history(request)
+        except RPCError as error:
+            self.feed(outcomes.PageFetchFailed(action.fetch, error.message))
+        else:
+            self.feed(outcomes.PageFetched(action.fetch, page.history, page.next_page_token))
+
+    def _run_local(self, action: outcomes.RunLocalActivities) -> None:
+        assert self.local is not None, "the SDK does not schedule what its worker cannot run"
+        self.local.request(action.requests)
+
+    def _cancel_all_local(self, action: outcomes.CancelAllLocalActivities) -> None:
+        if self.local is None:
+            self.feed(outcomes.LocalCancelsDelivered(action.run_id))
+        else:
+            self.local.cancel_all(action.run_id)
+
+    def _forget_local(self, action: outcomes.ForgetLocalActivities) -> None:
+        if self.local is not None:
+            self.local.forget(action.run_id)
+
+    def _set_heartbeat(self, action: outcomes.SetHeartbeat) -> None:
+        self._stop_timer(action.run_id)
+        due = outcomes.HeartbeatDue(action.run_id, action.task_token)
+        loop = asyncio.get_running_loop()
+        self._timers[action.run_id] = loop.call_at(action.at, self.feed, due)
+
+    def _clear_heartbeat(self, action: outcomes.ClearHeartbeat) -> None:
+        self._stop_timer(action.run_id)
+
+    def _stop_timer(self, run_id: str) -> None:
+        timer = self._timers.pop(run_id, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _finished(self, action: outcomes.Finished) -> None:
+        del action
+        self.mailbox.close(PollShutdownError())
+        self._on_finished()
+
+
+def _problem(error: RPCError) -> Problem:
+    if error.code == _NOT_FOUND:
+        kind = ProblemKind.NOT_FOUND
+    elif error.code == _INVALID_ARGUMENT and error.message == "UnhandledCommand":
+        kind = ProblemKind.UNHANDLED_COMMAND
+    elif message_too_large(error.code, error.message):
+        kind = ProblemKind.GRPC_MESSAGE_TOO_LARGE
+    else:
+        kind = ProblemKind.OTHER
+    return Problem(kind, error.message)

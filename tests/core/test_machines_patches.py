@@ -1,0 +1,163 @@
+"""Patches in the container: markers ahead, markers without code and code without markers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pytest
+from temporalio.api.command.v1 import Command
+from temporalio.api.sdk.v1 import WorkflowTaskCompletedMetadata
+from temporalio.bridge.proto.workflow_commands.workflow_commands_pb2 import WorkflowCommand
+from tests.core.support.fake_host import lang_message
+from tests.core.support.history_builder import HistoryBuilder
+from tests.core.support.machines_driver import Driver
+
+from perdure.core.errors import NondeterminismError
+from perdure.core.workflow_machines import Step
+
+TIMER = lang_message("start_timer", seq=1)
+
+
+def patch(patch_id: str, *, deprecated: bool = False) -> WorkflowCommand:
+    return lang_message("set_patch_marker", patch_id=patch_id, deprecated=deprecated)
+
+
+def history(
+    *markers: tuple[str, bool], upserts: bool = False, old_format: bool = False
+) -> HistoryBuilder:
+    """One task with these markers and a timer, and the next task."""
+    built = HistoryBuilder()
+    built.started()
+    built.full_task()
+    flags = [1, 2, 3] if upserts else [1]
+    completed = built.events[-1].workflow_task_completed_event_attributes
+    completed.sdk_metadata.CopyFrom(WorkflowTaskCompletedMetadata(core_used_flags=flags))
+    met: list[str] = []
+    for patch_id, deprecated in markers:
+        met.append(patch_id)
+        if old_format:
+            built.old_patch_marker(patch_id, deprecated=deprecated)
+        else:
+            built.patch_marker(patch_id, deprecated=deprecated)
+        if upserts:
+            built.patch_search_attributes(*met)
+    timer = built.timer_started(1)
+    built.timer_fired(timer, 1)
+    built.task_scheduled_and_started()
+    return built
+
+
+def live() -> Driver:
+    built = history()
+    driver = Driver(built, built.to_task(1))
+    driver.next_variants()
+    return driver
+
+
+def change_versions(commands: Sequence[Command]) -> list[list[str]]:
+    found = []
+    for command in commands:
+        if command.HasField("upsert_workflow_search_attributes_command_attributes"):
+            upsert = command.upsert_workflow_search_attributes_command_attributes
+            value = upsert.search_attributes.indexed_fields["TemporalChangeVersion"]
+            assert value.metadata["type"] == b"KeywordList"
+            found.append(json.loads(value.data))
+    return found
+
+
+def test_writes_change_markers() -> None:
+    driver = live()
+    driver.answer(patch("b"), TIMER, patch("a"), patch("b"), apply=False)
+    commands = driver.machines.outgoing_commands()
+    kinds = [(command.WhichOneof("attributes") or "").split("_command")[0] for command in commands]
+    assert kinds == [
+        "record_marker",
+        "upsert_workflow_search_attributes",
+        "start_timer",
+        "record_marker",
+        "upsert_workflow_search_attributes",
+    ]
+    assert change_versions(commands) == [["b"], ["a", "b"]]
+
+
+def test_patch_marker_size_overflow_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    driver = live()
+    driver.answer(patch("x" * 2050), apply=False)
+    assert len(driver.machines.outgoing_commands()) == 1
+    assert "TemporalChangeVersion" in caplog.text
+
+
+@pytest.mark.parametrize("old_format", [True, False])
+@pytest.mark.parametrize("upserts", [True, False])
+def test_replaying_with_patch_marker(old_format: bool, upserts: bool) -> None:
+    driver = Driver(history(("p", False), upserts=upserts, old_format=old_format))
+    driver.step()
+    initialize, notify = driver.activation().jobs
+    assert initialize.HasField("initialize_workflow")
+    assert notify.notify_has_patch.patch_id == "p"
+    driver.answer(patch("p"), TIMER)
+    assert [job.WhichOneof("variant") for job in driver.activation().jobs] == ["fire_timer"]
+
+
+def test_many_patches_combine_in_search_attrib_update() -> None:
+    driver = Driver(history(("b", False), ("a", False), upserts=True))
+    assert driver.next_variants() == [
+        "initialize_workflow",
+        "notify_has_patch",
+        "notify_has_patch",
+    ]
+    driver.answer(patch("b"), patch("a"), TIMER)
+    assert [job.WhichOneof("variant") for job in driver.activation().jobs] == ["fire_timer"]
+
+
+@pytest.mark.parametrize("upserts", [True, False])
+def test_deprecated_patch_removal(upserts: bool) -> None:
+    """The code has lost the patch: its deprecated marker does not matter."""
+    driver = Driver(history(("p", True), upserts=upserts))
+    driver.next_variants()
+    driver.answer(TIMER)
+    assert [job.WhichOneof("variant") for job in driver.activation().jobs] == ["fire_timer"]
+
+
+def test_removal_of_a_patch_that_is_not_deprecated_is_nondeterminism() -> None:
+    driver = Driver(history(("p", False)))
+    driver.next_variants()
+    with pytest.raises(NondeterminismError, match=r"patch 'p'.*asks for Timer"):
+        driver.answer(TIMER)
+
+
+@pytest.mark.parametrize("upserts", [True, False])
+def test_can_remove_deprecated_patch_near_other_patch(upserts: bool) -> None:
+    driver = Driver(history(("gone", True), ("p", False), upserts=upserts))
+    driver.next_variants()
+    driver.answer(patch("p"), TIMER)
+    assert [job.WhichOneof("variant") for job in driver.activation().jobs] == ["fire_timer"]
+
+
+def test_can_add_change_markers() -> None:
+    """Code deprecates a patch that history never had: no marker is expected."""
+    driver = Driver(history(upserts=True))
+    driver.next_variants()
+    driver.answer(patch("new", deprecated=True), TIMER)
+    assert [job.WhichOneof("variant") for job in driver.activation().jobs] == ["fire_timer"]
+    assert driver.machines.outgoing_commands() == []
+
+
+def test_another_patch_in_its_place_is_nondeterminism() -> None:
+    driver = Driver(history(("p", False)))
+    driver.next_variants()
+    with pytest.raises(NondeterminismError, match="'q'"):
+        driver.answer(patch("q"), TIMER)
+
+
+def test_a_marker_at_the_end_without_any_command() -> None:
+    built = HistoryBuilder()
+    built.started()
+    built.full_task()
+    built.patch_marker("p", deprecated=True)
+    built.task_scheduled_and_started()
+    driver = Driver(built)
+    driver.next_variants()
+    driver.answer()
+    assert driver.machines.apply_next_sequence() is Step.OVER

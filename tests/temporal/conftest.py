@@ -1,0 +1,29 @@
+"""A real Temporal server for the tests of this folder, started once by the official SDK."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+import pytest_asyncio
+from temporalio.client import Client
+from temporalio.testing import WorkflowEnvironment
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def server() -> AsyncIterator[str]:
+    """The address of the server."""
+    async with await WorkflowEnvironment.start_local(
+        ui=False,
+        dev_server_log_level="never",
+        dev_server_startup_timeout=timedelta(seconds=60),
+        dev_server_extra_args=["--search-attribute", "PerdureKeyword=Keyword"],
+    ) as environment:
+        yield environment.client.service_client.config.target_host
+
+
+@pytest.fixture
+async def client(server: str) -> Client:
+    """A client of its own for every test, on the loop of the test."""
+    return await Client.connect(server)

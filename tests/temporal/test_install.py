@@ -1,0 +1,91 @@
+"""How our core gets into the official SDK, in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import temporalio
+from temporalio.service import BridgeRPCError  # type: ignore[attr-defined]
+
+from perdure.temporal import install, installed
+
+SHOW = """
+import temporalio.client, temporalio.worker, temporalio.testing, temporalio.envconfig
+import temporalio.bridge.temporal_sdk_bridge as bridge
+print(bridge.ClientRef.__module__)
+"""
+
+
+def run(
+    *arguments: str, code: str | None = None, path: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *(["-c", code] if code is not None else []), *arguments]
+    environment = dict(os.environ)
+    if path is not None:
+        environment["PYTHONPATH"] = str(path)
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, env=environment, timeout=60
+    )
+
+
+def test_this_test_run_uses_our_core() -> None:
+    assert installed()
+    install()  # once more changes nothing
+    assert BridgeRPCError.__module__ == "perdure.temporal.bridge.errors"
+
+
+def test_after_installing_the_whole_sdk_imports() -> None:
+    done = run(code=f"import perdure.temporal\nperdure.temporal.install()\n{SHOW}")
+    assert done.stdout.strip() == "perdure.temporal.bridge.client", done.stderr
+
+
+def test_installing_too_late_says_what_to_do() -> None:
+    done = run(code="import temporalio.client, perdure.temporal\nperdure.temporal.install()")
+    assert done.returncode != 0
+    assert "InstalledTooLate" in done.stderr
+    assert "python -m perdure.temporal" in done.stderr
+
+
+def test_a_script_is_run_unchanged(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SHOW + "import sys; print(sys.argv[1:], __name__)")
+    done = run("-m", "perdure.temporal", str(script), "one")
+    assert done.stdout.split("\n")[:2] == [
+        "perdure.temporal.bridge.client",
+        "['one'] __main__",
+    ], done.stderr
+
+
+def test_a_module_is_run_unchanged() -> None:
+    done = run("-m", "perdure.temporal", "-m", "temporalio.bridge")
+    assert "No module named temporalio.bridge.__main__" in done.stderr
+
+
+def test_a_wrong_call_shows_the_usage() -> None:
+    assert "usage: python -m perdure.temporal" in run("-m", "perdure.temporal").stderr
+
+
+def test_the_compiled_file_is_not_needed(tmp_path: Path) -> None:
+    original = Path(temporalio.__file__).parent
+    compiled = list((original / "bridge").glob("temporal_sdk_bridge*.so"))
+    assert compiled, "the official package comes with its core"
+    shutil.copytree(
+        original,
+        tmp_path / "temporalio",
+        ignore=shutil.ignore_patterns("*.so", "*.rs", "sdk-core", "__pycache__"),
+    )
+    without = run(code="import temporalio.client", path=tmp_path)
+    assert "temporal_sdk_bridge" in without.stderr
+    done = run(code=f"import perdure.temporal\nperdure.temporal.install()\n{SHOW}", path=tmp_path)
+    assert done.stdout.strip() == "perdure.temporal.bridge.client", done.stderr
+
+
+@pytest.mark.parametrize("name", ["perdure.temporal", "perdure.temporal.pytest_plugin"])
+def test_installing_does_not_load_the_engine(name: str) -> None:
+    code = f"import sys, {name}; perdure.temporal.install()\nprint('perdure.engine' in sys.modules)"
+    assert run(code=code).stdout.strip() == "False"

@@ -1,0 +1,137 @@
+"""Replays by the official Replayer: on our core, and of our histories on the compiled core."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from temporalio import workflow
+from temporalio.api.history.v1 import History
+from temporalio.client import Client, WorkflowHistory
+from temporalio.worker import Replayer, Worker
+from temporalio.workflow import NondeterminismError
+from tests.temporal import sample
+
+from perdure.temporal.worker.replay import InvalidHistory, task_of
+
+
+@workflow.defn(name="ManySteps")
+class OtherSteps:
+    @workflow.run
+    async def run(self, activities: int, timers: int) -> int:
+        for _ in range(activities + timers):
+            await workflow.sleep(1)
+        return 0
+
+
+@workflow.defn(name="ManySteps")
+class FailingSteps:
+    @workflow.run
+    async def run(self, activities: int, timers: int) -> int:
+        raise RuntimeError("no more")
+
+
+async def record(client: Client, name: type, *arguments: object) -> WorkflowHistory:
+    queue = str(uuid.uuid4())
+    async with Worker(
+        client,
+        task_queue=queue,
+        workflows=sample.WORKFLOWS,
+        activities=[sample.greet, sample.refuse, sample.third_time_lucky, sample.wait_for_cancel],
+    ):
+        handle = await client.start_workflow(
+            name.__name__, args=arguments, id=queue, task_queue=queue
+        )
+        await handle.result()
+    return await handle.fetch_history()
+
+
+async def test_a_changed_workflow_is_nondeterministic(client: Client) -> None:
+    history = await record(client, sample.ManySteps, 2, 1)
+    with pytest.raises(NondeterminismError, match=r"\[TMPRL1100\] Nondeterminism error"):
+        await Replayer(workflows=[OtherSteps]).replay_workflow(history)
+
+
+async def test_a_workflow_that_fails_its_task_is_reported(client: Client) -> None:
+    history = await record(client, sample.ManySteps, 1, 0)
+    with pytest.raises(RuntimeError, match="no more"):
+        await Replayer(workflows=[FailingSteps]).replay_workflow(history)
+
+
+async def test_histories_are_replayed_one_after_the_other(client: Client) -> None:
+    histories = [
+        await record(client, sample.ManySteps, 1, 1),
+        await record(client, sample.Counting, 5),
+        await record(client, sample.ManySteps, 0, 2),
+    ]
+
+    async def all_histories() -> AsyncIterator[WorkflowHistory]:
+        for history in histories:
+            yield history
+
+    replayer = Replayer(workflows=[OtherSteps, sample.Counting])
+    results = await replayer.replay_workflows(all_histories(), raise_on_replay_failure=False)
+    assert len(results.replay_failures) == 1
+    assert isinstance(results.replay_failures[histories[0].run_id], NondeterminismError)
+
+
+async def test_replay_ends_with_an_open_task(client: Client) -> None:
+    """A history cut at any started task is replayed to there."""
+    history = await record(client, sample.ManySteps, 2, 2)
+    started = [
+        index
+        for index, event in enumerate(history.events)
+        if event.HasField("workflow_task_started_event_attributes")
+    ]
+    replayer = Replayer(workflows=[sample.ManySteps])
+    for index in started:
+        await replayer.replay_workflow(
+            WorkflowHistory(history.workflow_id, history.events[: index + 1])
+        )
+
+
+def test_a_history_without_its_start_is_refused() -> None:
+    with pytest.raises(InvalidHistory, match="WorkflowExecutionStarted"):
+        task_of("id", History())
+
+
+COMPILED = """
+import asyncio, sys
+from pathlib import Path
+from temporalio.client import WorkflowHistory
+from temporalio.worker import Replayer
+from tests.temporal import sample
+import temporalio.bridge.temporal_sdk_bridge as bridge
+
+async def main() -> None:
+    print("compiled", bridge.__file__.rpartition(".")[2])
+    for path in sorted(Path(sys.argv[1]).iterdir()):
+        history = WorkflowHistory.from_json(path.stem, path.read_text())
+        await Replayer(workflows=sample.WORKFLOWS).replay_workflow(history)
+        print("replayed", path.stem)
+
+asyncio.run(main())
+"""
+
+
+async def test_the_compiled_core_replays_our_histories(client: Client, tmp_path: Path) -> None:
+    names = [sample.LocalActivities, sample.CancelsActivity, sample.Parent, sample.Patched]
+    for name in names:
+        history = await record(client, name)
+        (tmp_path / f"{name.__name__}.json").write_text(history.to_json())
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-c", COMPILED, str(tmp_path)],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    expected = sorted(f"replayed {name.__name__}" for name in names)
+    assert done.stdout.split("\n")[:-1] == ["compiled so", *expected], done.stderr
