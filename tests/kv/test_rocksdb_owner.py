@@ -66,7 +66,7 @@ async def test_another_process_hears_it_too(db: Database, path: Path) -> None:
         text=True,
         check=True,
     )
-    assert run.stdout.startswith(f"world.store_in_use store {path} is in use by process")
+    assert run.stdout.startswith(f"kv.store_in_use store {path} is in use by process")
 
 
 async def test_the_store_is_free_after_close_even_with_open_transactions(path: Path) -> None:

@@ -14,7 +14,7 @@ __all__ = ["InstalledTooLate", "NotBuilt", "ServerBinaryMissing"]
 class InstalledTooLate(CallerError):
     """The compiled core is already loaded, and parts of the SDK hold references to it."""
 
-    code = "caller.temporal.installed_too_late"
+    code = "temporal.installed_too_late"
 
     def __init__(self) -> None:
         super().__init__(
@@ -27,7 +27,7 @@ class InstalledTooLate(CallerError):
 class NotBuilt(CallerError):
     """`what` is a feature of the compiled core that this one does not have."""
 
-    code = "caller.temporal.not_built"
+    code = "temporal.not_built"
 
     def __init__(self, what: str, advice: str = "") -> None:
         text = f"{what} is not built in the perdure core (docs/temporal-compatibility.md)"
@@ -39,7 +39,7 @@ class NotBuilt(CallerError):
 class ServerBinaryMissing(WorldError):
     """No executable of an ephemeral server was found; `tried` are the places looked at."""
 
-    code = "world.temporal.server_binary_missing"
+    code = "temporal.server_binary_missing"
 
     def __init__(self, name: str, tried: list[str], advice: str) -> None:
         super().__init__(f"no executable {name!r} found in {', '.join(tried)}: {advice}")

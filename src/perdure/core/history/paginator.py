@@ -26,13 +26,13 @@ __all__ = ["EmptyHistoryPage", "EmptyTask", "HistoryPaginator", "PageRequest"]
 class EmptyTask(WorldError):
     """A workflow task came with neither history nor queries."""
 
-    code: ClassVar[str] = "core.history.empty_task"
+    code: ClassVar[str] = "core.empty_task"
 
 
 class EmptyHistoryPage(WorldError):
     """The pages of a history ended before the event that the task promised."""
 
-    code: ClassVar[str] = "core.history.empty_page"
+    code: ClassVar[str] = "core.empty_page"
 
     def __init__(self, last_event_id: int, promised_event_id: int) -> None:
         super().__init__(
