@@ -17,9 +17,7 @@ from temporalio.api.common.v1.message_pb2 import (
     Payloads,
     WorkerVersionStamp,
 )
-from temporalio.api.deployment.v1.message_pb2 import WorkerDeploymentOptions
 from temporalio.api.enums.v1.command_type_pb2 import CommandType
-from temporalio.api.enums.v1.deployment_pb2 import WorkerVersioningMode
 from temporalio.api.enums.v1.failed_cause_pb2 import WorkflowTaskFailedCause
 from temporalio.api.enums.v1.query_pb2 import QueryResultType
 from temporalio.api.enums.v1.task_queue_pb2 import TaskQueueKind
@@ -37,6 +35,7 @@ from temporalio.api.workflowservice.v1.request_response_pb2 import (
 from temporalio.bridge.proto.workflow_commands.workflow_commands_pb2 import QueryResult
 
 from perdure.core.outcomes import BuildId, DeploymentVersion, Problem, ProblemKind, StreamSettings
+from perdure.core.worker_version import deployment_options
 
 __all__ = ["TOO_LARGE", "Reports", "choose_eager", "problem_of", "too_large_failure"]
 
@@ -85,23 +84,12 @@ class Reports:
     def __init__(self, settings: StreamSettings) -> None:
         self._settings = settings
         self._sticky = _sticky_attributes(settings)
-        self._deployment: WorkerDeploymentOptions | None = None
         versioning = settings.versioning
         self._stamp = WorkerVersionStamp(
             build_id=versioning.build_id,
             use_versioning=isinstance(versioning, BuildId) and versioning.use_for_versioning,
         )
-        if isinstance(versioning, DeploymentVersion):
-            mode = (
-                WorkerVersioningMode.WORKER_VERSIONING_MODE_VERSIONED
-                if versioning.use_worker_versioning
-                else WorkerVersioningMode.WORKER_VERSIONING_MODE_UNVERSIONED
-            )
-            self._deployment = WorkerDeploymentOptions(
-                deployment_name=versioning.deployment_name,
-                build_id=versioning.build_id,
-                worker_versioning_mode=mode,
-            )
+        self._deployment = deployment_options(versioning)
 
     def complete(
         self,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from temporalio.api.common.v1 import WorkerVersionCapabilities
 from temporalio.api.deployment.v1 import WorkerDeploymentOptions
-from temporalio.api.enums.v1 import WorkerVersioningMode
 from temporalio.bridge.worker import (
     PollerBehaviorAutoscaling,
     PollerBehaviorSimpleMaximum,
@@ -18,6 +17,7 @@ from temporalio.bridge.worker import (
 )
 
 from perdure.core.outcomes import BuildId, DeploymentVersion, StreamSettings, Versioning
+from perdure.core.worker_version import deployment_options
 
 if TYPE_CHECKING:
     from temporalio.bridge.worker import PollerBehavior, WorkerConfig
@@ -75,17 +75,7 @@ class WorkerSettings:
 
     def deployment_options(self) -> WorkerDeploymentOptions | None:
         """What a poll or an answer says about this worker's deployment."""
-        if not isinstance(self.versioning, DeploymentVersion):
-            return None
-        return WorkerDeploymentOptions(
-            deployment_name=self.versioning.deployment_name,
-            build_id=self.versioning.build_id,
-            worker_versioning_mode=(
-                WorkerVersioningMode.WORKER_VERSIONING_MODE_VERSIONED
-                if self.versioning.use_worker_versioning
-                else WorkerVersioningMode.WORKER_VERSIONING_MODE_UNVERSIONED
-            ),
-        )
+        return deployment_options(self.versioning)
 
 
 def worker_settings(config: WorkerConfig, client_identity: str) -> WorkerSettings:
