@@ -18,6 +18,7 @@ from temporalio.api.command.v1.message_pb2 import Command
 from temporalio.api.history.v1.message_pb2 import HistoryEvent
 
 from perdure.core.errors import NondeterminismError
+from perdure.core.evidence import CallSite, note_code
 from perdure.core.history.events import describe
 from perdure.core.machines.machine import Machine
 from perdure.core.machines.patch import PatchMachine, read_patch_marker
@@ -29,27 +30,39 @@ __all__ = ["CommandQueue"]
 class _Queued:
     """A command; it is built only when it is sent."""
 
-    __slots__ = ("build", "command_type", "machine")
+    __slots__ = ("build", "command_type", "machine", "site")
 
-    def __init__(self, machine: Machine, command_type: int, build: Callable[[], Command]) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        command_type: int,
+        build: Callable[[], Command],
+        site: CallSite | None,
+    ) -> None:
         self.machine = machine
         self.command_type = command_type
         self.build = build
+        self.site = site
 
 
 class CommandQueue:
-    """New commands, and those that wait for their events."""
+    """New commands, and those that wait for their events.
 
-    __slots__ = ("_new", "_prepared", "_skipped_event_id")
+    `site` is where the code stands that asks for commands just now.
+    """
+
+    __slots__ = ("_last", "_new", "_prepared", "_skipped_event_id", "site")
 
     def __init__(self) -> None:
         self._new: deque[_Queued] = deque()
         self._prepared: deque[_Queued] = deque()
         self._skipped_event_id = 0
+        self._last: _Queued | None = None
+        self.site: CallSite | None = None
 
     def add(self, machine: Machine, command_type: int, build: Callable[[], Command]) -> None:
         """A new command of the machine."""
-        self._new.append(_Queued(machine, command_type, build))
+        self._new.append(_Queued(machine, command_type, build, self.site))
 
     def prepare(self) -> None:
         """Moves the new commands behind those that wait already, without withdrawn ones."""
@@ -86,12 +99,25 @@ class CommandQueue:
             self._prepared.popleft()
             machine = self._front()
         if machine is None:
-            raise NondeterminismError(
+            error = NondeterminismError(
                 f"No command scheduled for event {describe(event)}: the workflow's code did"
                 " nothing at this point of its history that could have caused it"
             )
-        self._prepared.popleft()
+            self._tell(error, is_last=True)
+            raise error
+        self._last = self._prepared.popleft()
         return machine
+
+    def blame_last(self, error: NondeterminismError) -> None:
+        """Say in the error which command met its event last, and which line asked for it."""
+        self._tell(error, is_last=False)
+
+    def _tell(self, error: NondeterminismError, *, is_last: bool) -> None:
+        last = self._last
+        if last is None:
+            note_code(error, None, None, is_last=is_last)
+        else:
+            note_code(error, last.machine.describe(), last.site, is_last=is_last)
 
     def _front(self) -> Machine | None:
         """Whose command comes next. Withdrawn ones are dropped on the way."""

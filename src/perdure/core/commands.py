@@ -14,6 +14,7 @@ from temporalio.api.sdk.v1.user_metadata_pb2 import UserMetadata
 from temporalio.bridge.proto.workflow_commands.workflow_commands_pb2 import WorkflowCommand
 
 from perdure.core.errors import MalformedCommand
+from perdure.core.evidence import CallSite
 
 __all__ = ["NO_ANNOTATIONS", "TERMINAL_VARIANTS", "Annotations", "LangCommand", "parse_command"]
 
@@ -59,14 +60,24 @@ NO_ANNOTATIONS: Final = Annotations(None, ())
 
 
 class LangCommand:
-    """One command: the name of its variant, the message inside it, and the annotations."""
+    """One command: the name of its variant, the message inside it, and the annotations.
 
-    __slots__ = ("annotations", "body", "variant")
+    `site` is the line of code that asked for it, where that is known.
+    """
 
-    def __init__(self, variant: str, body: Any, annotations: Annotations = NO_ANNOTATIONS) -> None:
+    __slots__ = ("annotations", "body", "site", "variant")
+
+    def __init__(
+        self,
+        variant: str,
+        body: Any,
+        annotations: Annotations = NO_ANNOTATIONS,
+        site: CallSite | None = None,
+    ) -> None:
         self.variant = variant
         self.body = body
         self.annotations = annotations
+        self.site = site
 
     @property
     def is_terminal(self) -> bool:
@@ -81,7 +92,7 @@ class LangCommand:
         return f"LangCommand({self.variant}, {self.body!s})"
 
 
-def parse_command(message: WorkflowCommand) -> LangCommand:
+def parse_command(message: WorkflowCommand, site: CallSite | None = None) -> LangCommand:
     """Raises `MalformedCommand` when no variant is set."""
     variant = message.WhichOneof("variant")
     if variant is None:
@@ -92,4 +103,4 @@ def parse_command(message: WorkflowCommand) -> LangCommand:
             message.user_metadata if message.HasField("user_metadata") else None,
             tuple(message.event_group_markers),
         )
-    return LangCommand(variant, getattr(message, variant), annotations)
+    return LangCommand(variant, getattr(message, variant), annotations, site)

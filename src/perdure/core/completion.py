@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TypeAlias
 
 from temporalio.api.enums.v1.failed_cause_pb2 import WorkflowTaskFailedCause
@@ -21,6 +22,7 @@ from temporalio.bridge.proto.workflow_completion.workflow_completion_pb2 import 
 
 from perdure.core.commands import LangCommand, parse_command
 from perdure.core.errors import MalformedCommand
+from perdure.core.evidence import CallSite
 from perdure.core.task import LEGACY_QUERY_ID
 from perdure.errors import CallerError
 
@@ -74,11 +76,16 @@ class Failed:
 Validated: TypeAlias = Succeeded | Failed
 
 
-def validate(completion: WorkflowActivationCompletion) -> Validated:
-    """Check lang's answer. Raises `MalformedCompletion`."""
+def validate(
+    completion: WorkflowActivationCompletion, sites: Sequence[CallSite | None] = ()
+) -> Validated:
+    """Check lang's answer. Raises `MalformedCompletion`.
+
+    `sites` are the lines of code that asked for its commands, one for each, or none at all.
+    """
     status = completion.WhichOneof("status")
     if status == "successful":
-        return _success(completion.run_id, completion.successful)
+        return _success(completion.run_id, completion.successful, sites)
     if status == "failed":
         failed = completion.failed
         return Failed(
@@ -90,12 +97,12 @@ def validate(completion: WorkflowActivationCompletion) -> Validated:
     raise MalformedCompletion(completion.run_id, "it is neither a success nor a failure")
 
 
-def _success(run_id: str, success: Success) -> Succeeded:
+def _success(run_id: str, success: Success, sites: Sequence[CallSite | None]) -> Succeeded:
     commands: list[LangCommand] = []
     answers: list[QueryResult] = []
-    for message in success.commands:
+    for message, site in zip_longest(success.commands, sites[: len(success.commands)]):
         try:
-            command = parse_command(message)
+            command = parse_command(message, site)
         except MalformedCommand as error:
             raise MalformedCompletion(run_id, error.message) from error
         if command.is_query_answer:

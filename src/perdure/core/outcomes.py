@@ -43,6 +43,7 @@ from temporalio.bridge.proto.workflow_completion.workflow_completion_pb2 import 
 )
 
 if TYPE_CHECKING:
+    from perdure.core.evidence import CallSite
     from perdure.core.local_requests import LocalRequest, LocalResult
 
 __all__ = [
@@ -172,10 +173,13 @@ class PageFetchFailed:
 class Completed:
     """Lang's answer to an activation.
 
-    Raises `MalformedCompletion` out of the stream, changing nothing, if lang broke the protocol.
+    `sites` are the lines of workflow code that asked for its commands, where they are known: one
+    for each command. Raises `MalformedCompletion` out of the stream, changing nothing, if lang
+    broke the protocol.
     """
 
     completion: WorkflowActivationCompletion
+    sites: tuple[CallSite | None, ...] = ()
 
 
 class ProblemKind(enum.Enum):

@@ -17,6 +17,7 @@ from temporalio.bridge.proto.workflow_activation.workflow_activation_pb2 import 
 
 from perdure.core.completion import Failed
 from perdure.core.errors import FatalError, NondeterminismError
+from perdure.core.evidence import message_of, traceback_of
 from perdure.core.outcomes import EvictionReason, Problem, ProblemKind
 
 __all__ = [
@@ -88,11 +89,13 @@ def machines_failed(error: FatalError | NondeterminismError, *, in_completion: b
         kind, cause, reason = "NondeterminismError", _NONDETERMINISM, _Reason.NONDETERMINISM
     else:
         kind, cause, reason = "FatalError", _UNHANDLED, _Reason.FATAL
+    text = message_of(error)
     failure = Failure(
-        message=error.message,
+        message=text,
+        stack_trace=traceback_of(error),
         application_failure_info=ApplicationFailureInfo(type=kind, non_retryable=True),
     )
-    message = f"Workflow activation completion failed: {error.message}"
+    message = f"Workflow activation completion failed: {text}"
     return Verdict(
         failure,
         cause,

@@ -40,6 +40,7 @@ from perdure.core import activations, versions
 from perdure.core.command_queue import CommandQueue
 from perdure.core.commands import LangCommand
 from perdure.core.errors import FatalError, NondeterminismError
+from perdure.core.evidence import note_code, note_history
 from perdure.core.flags import CoreFlag, InternalFlags
 from perdure.core.history.events import (
     COMMAND_EVENTS,
@@ -212,8 +213,12 @@ class WorkflowMachines:
                 and kind not in COMMAND_EVENTS
             ):
                 self.replaying = False
-            self._updates.begin_before(event_id)
-            self._handle_event(event, events[index + 1] if index < last else None)
+            try:
+                self._updates.begin_before(event_id)
+                self._handle_event(event, events[index + 1] if index < last else None)
+            except (FatalError, NondeterminismError) as error:
+                note_history(error, events, index)
+                raise
             self.last_processed_event = event_id
 
     def _read_completions(self, events: list[HistoryEvent]) -> None:
@@ -283,13 +288,21 @@ class WorkflowMachines:
         machine = self._lang.local_activity(marker.seq)
         if machine is None or not machine.awaits_marker:
             return False
-        machine.on_history(event)
+        try:
+            machine.on_history(event)
+        except NondeterminismError as error:
+            note_code(error, machine.describe(), machine.site, is_last=False)
+            raise
         return True
 
     def _match(self, event: HistoryEvent, following: HistoryEvent | None) -> None:
         machine = self._commands.match(event, following)
         if machine is not None:
-            machine.on_history(event)
+            try:
+                machine.on_history(event)
+            except NondeterminismError as error:
+                self._commands.blame_last(error)
+                raise
             if (
                 machine.has_later_events
                 and not machine.is_final
@@ -341,11 +354,13 @@ class WorkflowMachines:
         """
         for command in commands:
             self._take_command(command)
+        self._commands.site = None
         self._local.release(nothing_else=not self._jobs)
         self._commands.prepare()
 
     def _take_command(self, command: LangCommand) -> None:
         variant = command.variant
+        self._commands.site = command.site
         if self._lang.take(command):
             return
         if variant in TERMINAL_MACHINES:

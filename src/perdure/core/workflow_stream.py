@@ -304,7 +304,7 @@ class WorkflowStream:
     # --- Answers --------------------------------------------------------------------------------
 
     def _on_completed(self, given: Completed) -> None:
-        done = validate(given.completion)
+        done = validate(given.completion, given.sites)
         run = self._runs.get(done.run_id)
         if run is not None:
             run.completed(done)

@@ -115,6 +115,7 @@ class LocalActivityMachine(Machine):
         "_was_cancelled",
         "body",
         "seq",
+        "site",
     )
 
     table = Table(
@@ -172,6 +173,7 @@ class LocalActivityMachine(Machine):
         self._local = host
         self.seq: int = body.seq
         self.body = body
+        self.site = command.site
         if not (
             body.HasField("schedule_to_close_timeout") or body.HasField("start_to_close_timeout")
         ):

@@ -24,6 +24,7 @@ from perdure.core.workflow_stream import WorkflowStream
 from perdure.temporal.bridge.errors import PollShutdownError, RPCError
 from perdure.temporal.bridge.retry import message_too_large
 from perdure.temporal.bridge.slots import Permit, WorkflowSlotInfo
+from perdure.temporal.worker import call_sites
 from perdure.temporal.worker.mailbox import Mailbox
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class WorkflowShell:
         on_run_removed: Callable[[str], None] = lambda _: None,
         on_counted: Callable[[outcomes.Counted], None] = lambda _: None,
     ) -> None:
+        call_sites.watch()
         self.stream = WorkflowStream(settings)
         self.mailbox = Mailbox()
         self.local: LocalActivityShell | None = None
@@ -115,7 +117,8 @@ class WorkflowShell:
     def complete(self, raw: bytes) -> None:
         """Lang's answer to an activation; ValueError when it is malformed."""
         completion = WorkflowActivationCompletion.FromString(raw)
-        self.feed(outcomes.Completed(completion))
+        sites = call_sites.take(completion.run_id, len(completion.successful.commands))
+        self.feed(outcomes.Completed(completion, sites))
 
     async def idle(self) -> None:
         """Wait until no call to the server is under way."""
