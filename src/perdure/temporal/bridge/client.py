@@ -144,8 +144,9 @@ class ClientRef:
         retries = Retries(
             POLLS if poll else self._backoff, poll=poll, now=time.monotonic(), random=random.random
         )
-        record = self.runtime.request_metrics.start(rpc.operation, namespace, long=long)
+        record = self.runtime.request_metrics.start(rpc, request)
         while True:
+            record.attempt()
             try:
                 answer = await self._attempt(rpc, request, headers, deadline)
             except RPCError as error:

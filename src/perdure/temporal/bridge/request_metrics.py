@@ -1,20 +1,20 @@
-"""Counts and latencies of the calls to the server."""
+"""Counts and latencies of the calls to the server, one of each for every attempt.
+
+A call is labelled with its operation and, for the workflow service, with the namespace and the task
+queue that its request names. A request is parsed for that only if there are metrics.
+"""
 
 from __future__ import annotations
 
 import time
-from typing import Final
+from typing import Any, Final
 
-from perdure.temporal.bridge.metrics import (
-    MetricAttributesRef,
-    MetricCounterRef,
-    MetricHistogramDurationRef,
-    MetricMeterRef,
-)
+from perdure.temporal.bridge.core_metrics import CoreMetrics, Label
+from perdure.temporal.bridge.rpcs import TASK_POLLS, Rpc
 
 __all__ = ["RequestMetrics", "RequestRecord"]
 
-_CODES: Final = [
+_CODES: Final = (
     "OK",
     "CANCELLED",
     "UNKNOWN",
@@ -32,32 +32,25 @@ _CODES: Final = [
     "UNAVAILABLE",
     "DATA_LOSS",
     "UNAUTHENTICATED",
-]
+)
+_WITHOUT_TASK_QUEUE: Final = frozenset({"shutdown_worker", "start_activity_execution"})
+"""Requests that name a task queue which the official core does not put on their metrics."""
 
 
 class RequestMetrics:
-    """The request instruments of one runtime; without a meter they do nothing."""
+    """The request metrics of one runtime; without metrics they do nothing."""
 
-    def __init__(self, meter: MetricMeterRef | None, prefix: str) -> None:
-        self._meter = meter
-        if meter is None:
-            return
-        self._instruments = {
-            long: (
-                meter.new_counter(f"{prefix}{name}"),
-                meter.new_counter(f"{prefix}{name}_failure"),
-                meter.new_histogram_duration(f"{prefix}{name}_latency"),
-            )
-            for long, name in ((False, "request"), (True, "long_request"))
-        }
+    def __init__(self, metrics: CoreMetrics) -> None:
+        self._metrics = metrics
 
-    def start(self, operation: str, namespace: str | None, *, long: bool) -> RequestRecord:
-        """Count a call that begins now."""
-        if self._meter is None:
+    def start(self, rpc: Rpc, request: bytes) -> RequestRecord:
+        """A record of the call; each attempt of it begins with `attempt`."""
+        if not self._metrics.enabled:
             return _SILENT
-        more = {"operation": operation, **({"namespace": namespace} if namespace else {})}
-        attributes = self._meter.default_attributes.with_additional_attributes(self._meter, more)
-        return _Recording(self._meter, attributes, *self._instruments[long])
+        long = rpc.name in TASK_POLLS or (
+            rpc.name == "get_workflow_execution_history" and rpc.long(request)
+        )
+        return _Recording(self._metrics.labelled(**_labels(rpc, request)), long=long)
 
 
 class RequestRecord:
@@ -65,41 +58,59 @@ class RequestRecord:
 
     __slots__ = ()
 
+    def attempt(self) -> None:
+        """The request is sent now, maybe not for the first time."""
+
     def failed(self, code: int) -> None:
-        """An attempt ended with this gRPC code."""
+        """The attempt ended with this gRPC code."""
 
     def succeeded(self) -> None:
-        """The call was answered."""
+        """The attempt was answered."""
 
 
 _SILENT = RequestRecord()
 
 
 class _Recording(RequestRecord):
-    __slots__ = ("_attributes", "_count", "_failures", "_latency", "_meter", "_started")
+    __slots__ = ("_metrics", "_name", "_started")
 
-    def __init__(
-        self,
-        meter: MetricMeterRef,
-        attributes: MetricAttributesRef,
-        count: MetricCounterRef,
-        failures: MetricCounterRef,
-        latency: MetricHistogramDurationRef,
-    ) -> None:
-        self._meter = meter
-        self._attributes = attributes
-        self._failures = failures
-        self._latency = latency
+    def __init__(self, metrics: CoreMetrics, *, long: bool) -> None:
+        self._metrics = metrics
+        self._name = "long_request" if long else "request"
+        self._started = 0.0
+
+    def attempt(self) -> None:
         self._started = time.monotonic()
-        count.add(1, attributes)
+        self._metrics.count(self._name)
 
     def failed(self, code: int) -> None:
-        more = {"status_code": _CODES[code] if code < len(_CODES) else str(code)}
-        self._failures.add(1, self._attributes.with_additional_attributes(self._meter, more))
-        self._record()
+        self.succeeded()
+        shown = _CODES[code] if code < len(_CODES) else str(code)
+        self._metrics.labelled(status_code=shown).count(f"{self._name}_failure")
 
     def succeeded(self) -> None:
-        self._record()
+        self._metrics.took(f"{self._name}_latency", time.monotonic() - self._started)
 
-    def _record(self) -> None:
-        self._latency.record(round((time.monotonic() - self._started) * 1000), self._attributes)
+
+def _labels(rpc: Rpc, request: bytes) -> dict[str, Label]:
+    labels: dict[str, Label] = {}
+    named = rpc.service == "workflow" or rpc.name == "delete_namespace"
+    if named and rpc.request_type is not None:
+        message = rpc.request_type.FromString(request)
+        if message.namespace:
+            labels["namespace"] = message.namespace
+        task_queue = "" if rpc.name in _WITHOUT_TASK_QUEUE else _task_queue(message)
+        if task_queue:
+            labels["task_queue"] = task_queue
+    labels["operation"] = rpc.operation
+    return labels
+
+
+def _task_queue(message: Any) -> str:
+    """The task queue that a request is about; for a sticky one, the task queue it belongs to."""
+    if "operations" in message.DESCRIPTOR.fields_by_name:
+        message = next((each.start_workflow for each in message.operations), message)
+    queue = getattr(message, "task_queue", "")
+    if isinstance(queue, str):
+        return queue
+    return str(queue.normal_name or queue.name)

@@ -40,10 +40,11 @@ class UnknownRpc(ValueError):
 class Rpc:
     """One RPC: its wire path, its default deadline, and how to find a request's namespace."""
 
-    __slots__ = ("name", "operation", "path", "request_type")
+    __slots__ = ("name", "operation", "path", "request_type", "service")
 
     def __init__(self, service: str, name: str) -> None:
         wire, _ = _SERVICES[service]
+        self.service = service
         self.name = name
         self.operation = "".join(word.capitalize() for word in name.split("_"))
         self.path = f"/{wire}/{self.operation}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING
 
+from perdure.temporal.bridge.core_metrics import CoreMetrics
 from perdure.temporal.bridge.logs import Log
 from perdure.temporal.bridge.metrics import BufferedMetricUpdate, BufferSink, MetricMeterRef, Sink
 from perdure.temporal.bridge.process import HomeProcess
@@ -41,7 +42,8 @@ class RuntimeRef:
         )
         self._buffer: BufferSink | None = None
         self.meter = None if config is None else self._meter(config)
-        self.request_metrics = RequestMetrics(self.meter, self.metric_prefix)
+        self.core_metrics = CoreMetrics(self.meter, self.metric_prefix)
+        self.request_metrics = RequestMetrics(self.core_metrics)
 
     def _meter(self, config: MetricsConfig) -> MetricMeterRef | None:
         sink: Sink

@@ -33,7 +33,7 @@ from perdure.temporal.errors import NotBuilt
 from perdure.temporal.worker.activities import ActivityShell
 from perdure.temporal.worker.local_activities import LocalActivityShell
 from perdure.temporal.worker.mailbox import Mailbox
-from perdure.temporal.worker.metrics import WorkflowCounts
+from perdure.temporal.worker.metrics import WorkerMetrics
 from perdure.temporal.worker.polling import Pollers
 from perdure.temporal.worker.service import GrpcService
 from perdure.temporal.worker.settings import (
@@ -66,6 +66,7 @@ class LiveWorker:
         self._client = client
         self._service = GrpcService(client, settings.namespace)
         self._log = client.runtime.log
+        self._metrics = WorkerMetrics(client.runtime, settings)
         self._capabilities = ServerNamespaceInfo.Capabilities()
         self._activity_mailbox = Mailbox()
         self._stopping = False
@@ -97,6 +98,7 @@ class LiveWorker:
         self._activities_over = self._activities is None
         self._local_over = self._workflows is None or self._workflows.local is None
         client.workers.register(self, settings)
+        self._metrics.worker_started()
 
     def _workflow_shell(self, config: WorkerConfig) -> WorkflowShell:
         settings = self._settings
@@ -105,7 +107,7 @@ class LiveWorker:
             stream_settings(config, settings, has_sdk_metadata=sdk_metadata),
             self._service,
             on_finished=self._workflows_finished,
-            on_counted=WorkflowCounts(self._client.runtime, settings).count,
+            on_counted=self._metrics.workflow_counted,
         )
         if settings.enable_local_activities:
             shell.local = LocalActivityShell(self._local_slots, self._activity_mailbox, shell.feed)
