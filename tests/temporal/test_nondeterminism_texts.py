@@ -57,8 +57,8 @@ async def test_the_text_names_event_command_and_line(
     client: Client, definition: type, line: str, command: str, runner: WorkflowRunner
 ) -> None:
     history = await record(client, sample.ManySteps, 1, 0)
+    replayer = Replayer(workflows=[definition], workflow_runner=runner)
     with pytest.raises(NondeterminismError) as caught:
-        replayer = Replayer(workflows=[definition], workflow_runner=runner)
         await replayer.replay_workflow(history)
     text = str(caught.value)
     assert "history has: 5 ACTIVITY_TASK_SCHEDULED (activity_id '1', activity_type 'greet')" in text
