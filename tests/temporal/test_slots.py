@@ -148,3 +148,19 @@ def test_no_slots_at_all_is_refused() -> None:
 def test_a_resource_based_supplier_says_that_it_is_not_built() -> None:
     with pytest.raises(NotBuilt, match="resource based"):
         dealer(object())
+
+
+async def test_every_change_of_the_slots_is_shown() -> None:
+    """A slot counts as used only while it has a task; a slot that waits for one is available."""
+    seen: list[tuple[int, int | None]] = []
+    slots = Dealer(
+        supplier(Fixed(3), Log(None)),
+        context,
+        on_change=lambda used, available: seen.append((used, available)),
+    )
+    permit = await slots.reserve()
+    permit.mark_used(ActivitySlotInfo("a"))
+    permit.mark_used(ActivitySlotInfo("a"))
+    permit.release()
+    permit.release()
+    assert seen == [(0, 3), (1, 2), (1, 2), (0, 3)]

@@ -88,7 +88,12 @@ class CustomSlotSupplier:
 
 
 class Supplier(Protocol):
-    """Where a dealer gets its slots; a token stands for one slot."""
+    """Where a dealer gets its slots; a token stands for one slot.
+
+    `size` is how many slots there are in all, None if that is not fixed.
+    """
+
+    size: int | None
 
     async def reserve(self, context: SlotReserveCtx) -> Any: ...
 
@@ -103,6 +108,7 @@ class _Fixed:
     """A number of slots; waiters are served in order."""
 
     def __init__(self, slots: int) -> None:
+        self.size: int | None = slots
         self._free = slots
         self._waiters: list[asyncio.Future[None]] = []
 
@@ -149,6 +155,7 @@ class _Custom:
     """A supplier of the SDK's user; a failing reserve is tried again."""
 
     def __init__(self, inner: Any, log: Log) -> None:
+        self.size: int | None = None
         self._inner = inner
         self._log = log
 
@@ -200,8 +207,8 @@ class Permit:
 
     def mark_used(self, info: Any) -> None:
         """A task has come: say what it is."""
+        self._dealer.marked(info, self._token, again=self._info is not None)
         self._info = info
-        self._dealer.marked(info, self._token)
 
     def release(self) -> None:
         if self._token is not None:
@@ -212,7 +219,9 @@ class Permit:
 class Dealer:
     """Hands out the permits of one kind, and knows how many are out.
 
-    `limit` bounds the permits out at once whatever the supplier allows.
+    `limit` bounds the permits out at once whatever the supplier allows. `on_change` hears of every
+    permit that goes out, gets a task or comes back: how many have a task, and how many slots have
+    none, if there is a bound.
     """
 
     def __init__(
@@ -220,13 +229,16 @@ class Dealer:
         supplier: Supplier,
         context: Callable[[bool], SlotReserveCtx],
         limit: int | None = None,
+        on_change: Callable[[int, int | None], None] = lambda _used, _available: None,
     ) -> None:
         self._supplier = supplier
         self._context = context
         self._gate = _Fixed(limit) if limit is not None else None
         self._idle = asyncio.Event()
         self._idle.set()
+        self._on_change = on_change
         self.out = 0
+        self.used = 0
 
     async def reserve(self, *, sticky: bool = False) -> Permit:
         """A permit, when there is one."""
@@ -257,18 +269,30 @@ class Dealer:
         """Wait until no permit is out."""
         await self._idle.wait()
 
-    def marked(self, info: Any, token: Any) -> None:
+    def show(self) -> None:
+        """Tell `on_change` how things are."""
+        size = self._supplier.size
+        self._on_change(self.used, None if size is None else size - self.used)
+
+    def marked(self, info: Any, token: Any, *, again: bool) -> None:
+        if not again:
+            self.used += 1
         self._supplier.mark_used(info, token)
+        self.show()
 
     def released(self, info: Any | None, token: Any) -> None:
         if self._gate is not None:
             self._gate.release(None, None)
         self._supplier.release(info, token)
         self.out -= 1
+        if info is not None:
+            self.used -= 1
+        self.show()
         if self.out == 0:
             self._idle.set()
 
     def _dealt(self, token: Any) -> Permit:
         self.out += 1
         self._idle.clear()
+        self.show()
         return Permit(self, token)

@@ -16,6 +16,7 @@ from perdure.temporal.bridge.errors import RPCError
 from perdure.temporal.bridge.logs import Log
 from perdure.temporal.bridge.slots import ActivitySlotInfo, Dealer, Permit
 from perdure.temporal.worker.mailbox import Mailbox
+from perdure.temporal.worker.metrics import WorkerMetrics
 from perdure.temporal.worker.polling import Pace, Pollers
 from perdure.temporal.worker.service import WorkflowService
 from perdure.temporal.worker.settings import WorkerSettings
@@ -39,6 +40,7 @@ class ActivityShell(EagerActivities):
         mailbox: Mailbox,
         *,
         log: Log,
+        metrics: WorkerMetrics,
         failed: Callable[[Exception], None],
         on_finished: Callable[[], None],
     ) -> None:
@@ -61,6 +63,7 @@ class ActivityShell(EagerActivities):
             poll=lambda: service.poll_activity(request),
             deliver=self._polled,
             failed=failed,
+            metrics=metrics.polls("activity_task"),
         )
 
     # Tasks

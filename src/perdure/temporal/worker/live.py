@@ -66,7 +66,11 @@ class LiveWorker:
         self._client = client
         self._service = GrpcService(client, settings.namespace)
         self._log = client.runtime.log
-        self._metrics = WorkerMetrics(client.runtime, settings)
+        self._metrics = WorkerMetrics(
+            client.runtime.core_metrics.labelled(
+                namespace=settings.namespace, task_queue=settings.task_queue
+            )
+        )
         self._capabilities = ServerNamespaceInfo.Capabilities()
         self._activity_mailbox = Mailbox()
         self._stopping = False
@@ -89,6 +93,7 @@ class LiveWorker:
                 self._activity_slots,
                 self._activity_mailbox,
                 log=self._log,
+                metrics=self._metrics,
                 failed=self._activity_poll_failed,
                 on_finished=self._activities_finished,
             )
@@ -288,6 +293,8 @@ class LiveWorker:
             self._workflow_pollers.append(self._workflow_poller(share, sticky=sticky))
         for pollers in self._workflow_pollers:
             pollers.start()
+        if self._settings.enable_local_activities:
+            self._local_slots.show()
 
     def _workflow_poller(
         self, counts: PollerCounts, *, sticky: bool
@@ -305,6 +312,7 @@ class LiveWorker:
             poll=lambda: self._service.poll_workflow(request),
             deliver=deliver,
             failed=self._workflow_poll_failed,
+            metrics=self._metrics.polls("sticky_workflow_task" if sticky else "workflow_task"),
         )
 
     def _workflow_poll_failed(self, error: Exception) -> None:
@@ -330,7 +338,12 @@ class LiveWorker:
                 is_sticky=sticky,
             )
 
-        return Dealer(supplier(config, self._log), context, limit)
+        return Dealer(
+            supplier(config, self._log),
+            context,
+            limit,
+            on_change=lambda used, available: self._metrics.slots(kind, used, available),
+        )
 
 
 def workflow_poll(settings: WorkerSettings, *, sticky: bool) -> PollWorkflowTaskQueueRequest:

@@ -7,34 +7,86 @@ method does nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Final
 
 from perdure.core.outcomes import Counted
-from perdure.temporal.worker.settings import WorkerSettings
+from perdure.temporal.bridge.core_metrics import CoreMetrics
 
-if TYPE_CHECKING:
-    from perdure.temporal.bridge.runtime import RuntimeRef
+__all__ = ["PollMetrics", "WorkerMetrics"]
 
-__all__ = ["WorkerMetrics"]
+_WORKER_TYPES: Final = {
+    "workflow": "WorkflowWorker",
+    "activity": "ActivityWorker",
+    "local-activity": "LocalActivityWorker",
+    "nexus": "NexusWorker",
+}
+
+_POLLS: Final = {
+    "workflow_task": ("workflow_task_queue_poll_succeed", "workflow_task_queue_poll_empty"),
+    "sticky_workflow_task": ("workflow_task_queue_poll_succeed", "workflow_task_queue_poll_empty"),
+    "activity_task": ("", "activity_poll_no_task"),
+    "nexus_task": ("", "nexus_poll_no_task"),
+}
+"""By type of poller, what is counted for a poll with a task and for one without."""
+
+
+class PollMetrics:
+    """The polls of one type of one worker."""
+
+    __slots__ = ("_active", "_empty", "_pollers", "_succeeded", "_worker")
+
+    def __init__(self, worker: CoreMetrics, poller_type: str) -> None:
+        self._worker = worker
+        self._pollers = worker.labelled(poller_type=poller_type)
+        self._succeeded, self._empty = _POLLS[poller_type]
+        self._active = 0
+
+    def began(self) -> None:
+        """A poll is under way from now on."""
+        self._active += 1
+        self._pollers.show("num_pollers", self._active)
+
+    def ended(self) -> None:
+        """A poll is over, whatever became of it."""
+        self._active -= 1
+        self._pollers.show("num_pollers", self._active)
+
+    def answered(self, *, with_task: bool) -> None:
+        """The server answered a poll."""
+        name = self._succeeded if with_task else self._empty
+        if name:
+            self._worker.count(name)
 
 
 class WorkerMetrics:
-    """The metrics of one worker; see the module."""
+    """The metrics of one worker; see the module. `worker` carries the labels of the worker."""
 
-    def __init__(self, runtime: RuntimeRef, settings: WorkerSettings) -> None:
-        self._core = runtime.core_metrics.labelled(
-            namespace=settings.namespace, task_queue=settings.task_queue
-        )
+    def __init__(self, worker: CoreMetrics) -> None:
+        self._worker = worker
 
     def worker_started(self) -> None:
         """The worker exists."""
-        self._core.count("worker_start")
+        self._worker.count("worker_start")
+
+    def polls(self, poller_type: str) -> PollMetrics:
+        """`workflow_task`, `sticky_workflow_task`, `activity_task` or `nexus_task`."""
+        return PollMetrics(self._worker, poller_type)
+
+    def slots(self, kind: str, used: int, available: int | None) -> None:
+        """How many slots have a task now, and how many have none if that has a bound.
+
+        `kind` is the one of `SlotReserveCtx`. A slot that waits for its task counts as available.
+        """
+        slots = self._worker.labelled(worker_type=_WORKER_TYPES[kind])
+        if available is not None:
+            slots.show("worker_task_slots_available", available)
+        slots.show("worker_task_slots_used", used)
 
     # Workflows
 
     def workflow_counted(self, counted: Counted) -> None:
         """What the workflow stream counts."""
-        metrics = self._core
+        metrics = self._worker
         if counted.workflow_type:
             metrics = metrics.labelled(workflow_type=counted.workflow_type)
         if counted.reason:
@@ -43,15 +95,11 @@ class WorkerMetrics:
 
     # Nexus
 
-    def nexus_poll_empty(self) -> None:
-        """A poll for Nexus tasks came back without one."""
-        self._core.count("nexus_poll_no_task")
-
     def nexus_task_received(self, schedule_to_start: float | None) -> None:
         """A Nexus task came, so long after its caller's request reached the server (its scheduled
         time, if it says one)."""
         if schedule_to_start is not None:
-            self._core.took("nexus_task_schedule_to_start_latency", schedule_to_start)
+            self._worker.took("nexus_task_schedule_to_start_latency", schedule_to_start)
 
     def nexus_task_ended(self, execution: float, *, failure_reason: str = "") -> None:
         """Lang answered, or the task timed out, so long after it came.
@@ -60,9 +108,10 @@ class WorkerMetrics:
         `handler_error_<TYPE>` and `internal_sdk_error`, empty when the handler answered.
         """
         if failure_reason:
-            self._core.labelled(failure_reason=failure_reason).count("nexus_task_execution_failed")
-        self._core.took("nexus_task_execution_latency", execution)
+            failed = self._worker.labelled(failure_reason=failure_reason)
+            failed.count("nexus_task_execution_failed")
+        self._worker.took("nexus_task_execution_latency", execution)
 
     def nexus_task_answered(self, end_to_end: float) -> None:
         """The server has the answer, so long after the task's scheduled time."""
-        self._core.took("nexus_task_endtoend_latency", end_to_end)
+        self._worker.took("nexus_task_endtoend_latency", end_to_end)

@@ -14,6 +14,7 @@ from typing import Generic, Protocol, TypeVar
 from temporalio.api.taskqueue.v1 import PollerScalingDecision
 
 from perdure.temporal.bridge.slots import Permit
+from perdure.temporal.worker.metrics import PollMetrics
 from perdure.temporal.worker.settings import PollerCounts
 
 __all__ = ["Pace", "Pollers"]
@@ -62,7 +63,9 @@ class Pollers(Generic[Task]):
         poll: Callable[[], Awaitable[Task]],
         deliver: Callable[[Task, Permit], None],
         failed: Callable[[Exception], None],
+        metrics: PollMetrics,
     ) -> None:
+        self._metrics = metrics
         self._counts = counts
         self._reserve = reserve
         self._poll = poll
@@ -100,6 +103,7 @@ class Pollers(Generic[Task]):
         while not self._stopping and len(self._loops) <= self._target:
             permit = await self._reserve()
             self._polling.add(me)
+            self._metrics.began()
             try:
                 task = await self._poll()
             except BaseException:
@@ -107,6 +111,9 @@ class Pollers(Generic[Task]):
                 raise
             finally:
                 self._polling.discard(me)
+                self._metrics.ended()
+            if task.task_token or not self._stopping:
+                self._metrics.answered(with_task=bool(task.task_token))
             self._rescale(task.poller_scaling_decision.poll_request_delta_suggestion)
             if task.task_token:
                 self._deliver(task, permit)
