@@ -7,7 +7,7 @@ from temporalio.api.enums.v1 import QueryResultType
 from temporalio.api.query.v1 import WorkflowQuery
 from temporalio.bridge.proto.workflow_activation import RemoveFromCache
 from tests.core.support.canned_histories import single_timer
-from tests.core.support.history_builder import HistoryBuilder
+from tests.core.support.history_builder import HistoryBuilder, HistorySlice
 from tests.core.support.stage import (
     Stage,
     answer_query,
@@ -277,3 +277,87 @@ def test_queries_arent_lost_in_buffer_void() -> None:
         assert stage.query_answer().task_token == token
         stage.report()
     assert stage.eviction().reason == Reason.WORKFLOW_EXECUTION_ENDING
+
+
+def moved_on() -> HistoryBuilder:
+    """The timer has fired and the next task has started since the run was asked."""
+    built = first_task_only()
+    built.timer_fired(5)
+    built.task_scheduled_and_started()
+    return built
+
+
+def ask_of_the_past(stage: Stage, built: HistoryBuilder, *, pages: bool) -> None:
+    """A lone query of the state after the first task, to a worker that does not know the run."""
+    if pages:
+        stage.poll(built, HistorySlice([], 3, 0), query=WorkflowQuery(query_type="query"))
+        fetch = stage.take(outcomes.FetchPage)
+        assert fetch.token == b""
+        stage.page(fetch.fetch, built, 1, 8, b"more")
+    else:
+        stage.poll(
+            built, HistorySlice(built.events[:], 3, 0), query=WorkflowQuery(query_type="query")
+        )
+
+
+@pytest.mark.parametrize("pages", [True, False])
+def test_a_lone_query_never_moves_its_run_on(pages: bool) -> None:
+    """Newer events than the query asks about are left to the workflow task that comes for them."""
+    stage, built = Stage(), moved_on()
+    ask_of_the_past(stage, built, pages=pages)
+    first = stage.activation()
+    assert (kinds(first), first.is_replaying) == (["initialize_workflow"], True)
+    stage.complete(start_timer())
+    query = stage.activation()
+    assert kinds(query) == ["query_workflow"]
+    assert query.history_length == 5
+    stage.complete(answer_query())
+    stage.query_answer()
+    stage.report()
+    assert stage.is_quiet
+
+    stage.poll(built, built.only_task(2))
+    following = stage.activation()
+    assert (kinds(following), following.is_replaying) == (["fire_timer"], False)
+    stage.complete(complete_workflow())
+    assert len(stage.completion().commands) == 1
+
+
+@pytest.mark.parametrize("pages", [True, False])
+def test_a_task_that_comes_during_a_lone_query_is_done_after_it(pages: bool) -> None:
+    stage, built = Stage(), moved_on()
+    ask_of_the_past(stage, built, pages=pages)
+    stage.activation()
+    stage.poll(built, built.to_task(2))
+    stage.complete(start_timer())
+    assert kinds(stage.activation()) == ["query_workflow"]
+    stage.complete(answer_query())
+    stage.query_answer()
+    stage.report()
+    assert kinds(stage.activation()) == ["fire_timer"]
+    stage.complete(complete_workflow())
+    assert len(stage.completion().commands) == 1
+
+
+def test_a_lone_query_that_comes_after_a_newer_task_has_expired() -> None:
+    """The run cannot go back; the server asks again."""
+    stage, built = Stage(), moved_on()
+    stage.poll(built, built.to_task(2))
+    stage.activation()
+    ask_of_the_past(stage, built, pages=False)
+    stage.complete(start_timer())
+    assert kinds(stage.activation()) == ["fire_timer"]
+    stage.complete(complete_workflow())
+    assert len(stage.completion().commands) == 1
+    stage.report()
+    assert not stage.has(outcomes.RespondQuery)
+    assert [p.permit for p in stage.all(outcomes.ReleasePermit)] == ["permit-1", "permit-2"]
+
+
+def test_a_lone_query_of_the_first_task_goes_by_what_there_is() -> None:
+    """No task was completed yet, so nothing bounds the history."""
+    stage, built = Stage(), HistoryBuilder()
+    built.started()
+    built.task_scheduled_and_started()
+    stage.poll(built, HistorySlice(built.events[:], 0, 0), query=WorkflowQuery(query_type="query"))
+    assert kinds(stage.activation()) == ["initialize_workflow"]

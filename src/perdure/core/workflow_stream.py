@@ -177,6 +177,7 @@ class WorkflowStream:
                 previous_started_id=work.previous_started_event_id,
                 started_id=work.started_event_id,
                 has_queries=work.legacy_query is not None or bool(work.queries),
+                query_only=work.is_query_only,
             )
         except EmptyTask as error:
             self._cannot_read(work, permit, received_at, error.message)
@@ -223,6 +224,7 @@ class WorkflowStream:
             previous_started_id=work.previous_started_event_id,
             started_id=work.started_event_id,
             own_events=work.events,
+            query_only=work.is_query_only,
         )
         self._read_on(_Reading(work, task.permit, task.received_at, pages))
 

@@ -7,6 +7,10 @@ wait here.
 
 The pages of a full fetch end where the server had written the history. Events that only the poll
 carried (a speculative task is not written anywhere) are appended when the last page is in.
+
+A lone query is no workflow task, so nothing may happen because of it: its history ends where the
+last completed task left the run, even if more has been written since. What is newer belongs to the
+workflow task that is to come.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from typing import ClassVar, Self
 
 from temporalio.api.history.v1 import HistoryEvent
 
+from perdure.core.history.events import COMMAND_EVENTS, TASK_COMPLETED
 from perdure.core.history.sequences import HistoryUpdate, cut
 from perdure.errors import WorldError
 
@@ -55,8 +60,10 @@ class HistoryPaginator:
 
     __slots__ = (
         "_appended",
+        "_bound_met",
         "_exhausted",
         "_last_event_id",
+        "_query_only",
         "_queue",
         "_token",
         "previous_started_id",
@@ -73,15 +80,19 @@ class HistoryPaginator:
         exhausted: bool = False,
         appended: Sequence[HistoryEvent] = (),
         last_event_id: int = 0,
+        query_only: bool = False,
     ) -> None:
         """Use `from_poll` or `full_fetch`."""
         self.previous_started_id = previous_started_id
         self.started_id = started_id
-        self._queue = list(events)
+        self._query_only = query_only and previous_started_id > 0
+        self._queue: list[HistoryEvent] = []
         self._token = next_page_token
         self._exhausted = exhausted
+        self._bound_met = False
         self._appended = appended
-        self._last_event_id = self._queue[-1].event_id if self._queue else last_event_id
+        self._last_event_id = last_event_id
+        self._append(events)
 
     @classmethod
     def from_poll(
@@ -92,6 +103,7 @@ class HistoryPaginator:
         previous_started_id: int,
         started_id: int,
         has_queries: bool,
+        query_only: bool = False,
     ) -> Self:
         """For a workflow task as it came.
 
@@ -113,6 +125,7 @@ class HistoryPaginator:
             events=events,
             next_page_token=next_page_token,
             exhausted=not next_page_token,
+            query_only=query_only,
         )
 
     @classmethod
@@ -122,10 +135,14 @@ class HistoryPaginator:
         previous_started_id: int,
         started_id: int,
         own_events: Sequence[HistoryEvent],
+        query_only: bool = False,
     ) -> Self:
         """For a task whose run is not cached and whose poll carried only these newest events."""
         return cls(
-            previous_started_id=previous_started_id, started_id=started_id, appended=own_events
+            previous_started_id=previous_started_id,
+            started_id=started_id,
+            appended=own_events,
+            query_only=query_only,
         )
 
     @property
@@ -162,11 +179,27 @@ class HistoryPaginator:
             self._append(self._appended)
             self._appended = ()
 
-    def _append(self, events: Sequence[HistoryEvent]) -> None:
+    def _append(self, events: Iterable[HistoryEvent]) -> None:
         last = self._last_event_id
-        self._queue.extend(event for event in events if event.event_id > last)
+        new = [event for event in events if event.event_id > last]
+        if self._query_only:
+            new = [] if self._bound_met else self._of_completed_tasks(new)
+        self._queue.extend(new)
         if self._queue:
             self._last_event_id = max(last, self._queue[-1].event_id)
+
+    def _of_completed_tasks(self, events: list[HistoryEvent]) -> list[HistoryEvent]:
+        """What belongs to the last completed task, its commands included; the rest never counts."""
+        for index, event in enumerate(events):
+            kind = event.event_type
+            if (
+                event.event_id > self.previous_started_id
+                and kind != TASK_COMPLETED
+                and kind not in COMMAND_EVENTS
+            ):
+                self._exhausted = self._bound_met = True
+                return events[:index]
+        return events
 
     def _is_complete(self) -> bool:
         """The last page is in, or the event that began this very task, after which nothing is.
