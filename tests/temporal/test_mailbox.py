@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 
 import pytest
+from temporalio.bridge.proto.activity_result import ActivityExecutionResult
+from temporalio.bridge.proto.activity_task import ActivityTask
+from temporalio.bridge.proto.workflow_commands import ScheduleLocalActivity
+from temporalio.bridge.worker import FixedSizeSlotSupplier
 
+from perdure.core import outcomes
+from perdure.core.local_requests import LocalActivityCancel, LocalActivityRequest
+from perdure.core.run_info import RunInfo
 from perdure.temporal.bridge.errors import PollShutdownError
+from perdure.temporal.bridge.logs import Log
+from perdure.temporal.bridge.slots import Dealer, SlotReserveCtx, supplier
+from perdure.temporal.worker.local_activities import LocalActivityShell
 from perdure.temporal.worker.mailbox import Mailbox
+
+RUN = RunInfo("namespace", "workflow-id", "run-id", "workflow-type", "task-queue")
 
 
 async def test_a_waiting_item_is_there_at_once() -> None:
@@ -61,3 +74,88 @@ async def test_a_failure_is_raised_once(waiting: bool) -> None:
         await (poll or mailbox.poll())
     mailbox.put(b"on")
     assert await mailbox.poll() == b"on"
+
+
+async def test_what_is_put_in_comes_before_what_is_drawn() -> None:
+    mailbox = Mailbox()
+    source = deque([b"drawn"])
+    mailbox.draw_from(lambda: source.popleft() if source else None)
+    mailbox.put(b"put")
+    assert [await mailbox.poll(), await mailbox.poll()] == [b"put", b"drawn"]
+
+
+async def test_a_source_is_not_asked_before_a_poll_takes_the_item() -> None:
+    mailbox = Mailbox()
+    source = deque([b"one", b"two"])
+    mailbox.draw_from(lambda: source.popleft() if source else None)
+    mailbox.ring()
+    assert len(source) == 2
+    assert await mailbox.poll() == b"one"
+    assert list(source) == [b"two"]
+
+
+async def test_a_ring_serves_the_polls_that_wait_and_no_others() -> None:
+    mailbox = Mailbox()
+    source: deque[bytes] = deque()
+    mailbox.draw_from(lambda: source.popleft() if source else None)
+    given_up, first, second = mailbox.poll(), mailbox.poll(), mailbox.poll()
+    given_up.cancel()
+    source.append(b"one")
+    mailbox.ring()
+    assert await first == b"one"
+    assert not second.done()
+
+
+async def test_a_closed_mailbox_still_draws_what_is_left() -> None:
+    mailbox = Mailbox()
+    source = deque([b"left"])
+    mailbox.draw_from(lambda: source.popleft() if source else None)
+    mailbox.close(PollShutdownError())
+    assert await mailbox.poll() == b"left"
+    with pytest.raises(PollShutdownError):
+        await mailbox.poll()
+
+
+def local_activity(seq: int) -> LocalActivityRequest:
+    command = ScheduleLocalActivity(seq=seq, activity_id=str(seq), activity_type="activity")
+    command.start_to_close_timeout.seconds = 60
+    return LocalActivityRequest(RUN, command)
+
+
+def local_shell() -> tuple[LocalActivityShell, Mailbox, list[outcomes.Input]]:
+    fed: list[outcomes.Input] = []
+    mailbox = Mailbox()
+    dealer = Dealer(
+        supplier(FixedSizeSlotSupplier(10), Log(None)),
+        lambda sticky: SlotReserveCtx("local-activity", "queue", "worker", "", None, sticky),
+    )
+    return LocalActivityShell(dealer, mailbox, fed.append), mailbox, fed
+
+
+async def test_la_cancel_delivered_before_eviction_activation() -> None:
+    """The run may leave when lang's poll has the last cancellation, and not a moment earlier."""
+    shell, mailbox, fed = local_shell()
+    shell.request([local_activity(1), local_activity(2)])
+    for _ in range(2):
+        assert ActivityTask.FromString(await mailbox.poll()).HasField("start")
+    shell.cancel_all(RUN.run_id)
+    assert fed == []
+    assert ActivityTask.FromString(await mailbox.poll()).HasField("cancel")
+    await asyncio.sleep(0)
+    assert fed == []
+    assert ActivityTask.FromString(await mailbox.poll()).HasField("cancel")
+    await asyncio.sleep(0)
+    assert fed == [outcomes.LocalCancelsDelivered(RUN.run_id)]
+
+
+async def test_an_attempt_that_ends_first_is_not_cancelled_any_more() -> None:
+    shell, mailbox, fed = local_shell()
+    shell.request([local_activity(1)])
+    task = ActivityTask.FromString(await mailbox.poll())
+    shell.request([LocalActivityCancel(RUN.run_id, 1)])
+    result = ActivityExecutionResult()
+    result.completed.result.data = b"1"
+    shell.complete(task.task_token, result)
+    poll = mailbox.poll()
+    assert not poll.done()
+    assert [type(given) for given in fed] == [outcomes.LocalResolved]

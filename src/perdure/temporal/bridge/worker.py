@@ -50,6 +50,12 @@ class WorkerRef:
         raise NotBuilt("Nexus tasks in a worker")
 
     def complete_workflow_activation(self, proto: bytes) -> Awaitable[None]:
+        """Take lang's answer to an activation.
+
+        Done at once, while the report to the server may still be under way: what becomes of that
+        is never told to lang this way but by the next activation (an eviction, if it failed), which
+        does not come earlier. `finalize_shutdown` waits for what is under way.
+        """
         return _done(self._worker.complete_workflow_activation, proto)
 
     def complete_activity_task(self, proto: bytes) -> Awaitable[None]:

@@ -48,6 +48,7 @@ class ActivityShell(EagerActivities):
         self._service = service
         self._dealer = dealer
         self._mailbox = mailbox
+        mailbox.draw_from(self._next_task)
         self._log = log
         self._on_finished = on_finished
         self._finished = False
@@ -124,10 +125,13 @@ class ActivityShell(EagerActivities):
 
     # Out
 
+    def _next_task(self) -> bytes | None:
+        task = self._manager.next_task()
+        return None if task is None else task.SerializeToString()
+
     def _pump(self) -> None:
         manager = self._manager
-        while (task := manager.next_task()) is not None:
-            self._mailbox.put(task.SerializeToString())
+        self._mailbox.ring()
         for event in manager.drain():
             if isinstance(event, RecordHeartbeat):
                 self._spawn(self._record_heartbeat(event))

@@ -1,4 +1,9 @@
-"""The local activity manager at work: slots, timers, and lang's polls of activities."""
+"""The local activity manager at work: slots, timers, and lang's polls of activities.
+
+Attempts go to lang as soon as they have a slot. Cancellations are drawn by lang's polls, so that
+one which is not needed any more never reaches lang, and an eviction is withheld exactly until lang
+has the last of them.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +38,7 @@ class LocalActivityShell:
         self._manager = LocalActivities()
         self._dealer = dealer
         self._mailbox = mailbox
+        mailbox.draw_from(self._next_cancel)
         self._resolve = resolve
         self._timer: asyncio.TimerHandle | None = None
         self._waiting: asyncio.Task[None] | None = None
@@ -68,12 +74,11 @@ class LocalActivityShell:
 
     def _pump(self) -> None:
         manager = self._manager
-        while (cancel := manager.take_cancel()) is not None:
-            self._mailbox.put(cancel.SerializeToString())
         while manager.has_queued and (permit := self._dealer.try_reserve()) is not None:
             self._start(permit)
         if manager.has_queued and self._waiting is None:
             self._waiting = asyncio.get_running_loop().create_task(self._wait_for_slot())
+        self._mailbox.ring()
         self._set_timer()
         for event in manager.drain():
             self._handle(event)
@@ -82,6 +87,14 @@ class LocalActivityShell:
             if self._waiting is not None:
                 self._waiting.cancel()
             callback()
+
+    def _next_cancel(self) -> bytes | None:
+        """Lang takes a cancellation: what waited for that comes after it, not in its midst."""
+        cancel = self._manager.take_cancel()
+        if cancel is None:
+            return None
+        asyncio.get_running_loop().call_soon(self._pump)
+        return cancel.SerializeToString()
 
     def _start(self, permit: Permit) -> None:
         task = self._manager.start_next(permit, _now())

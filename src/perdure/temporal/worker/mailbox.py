@@ -1,13 +1,18 @@
 """What waits to be polled by lang, without a queue or a task between.
 
+Items are put in, or drawn from a source at the very moment when a poll takes them: what may still
+be withdrawn or overtaken (a cancellation of something that ends by itself) is not decided earlier
+than it must be, and its owner knows exactly when lang has it.
+
 Invariants: nothing put in is lost when a poll is cancelled, and a closed mailbox hands out what it
-still has before it raises its error for ever.
+and its sources still have before it raises its error for ever.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
 __all__ = ["Mailbox"]
 
@@ -17,6 +22,7 @@ class Mailbox:
 
     def __init__(self) -> None:
         self._items: deque[bytes] = deque()
+        self._sources: list[Callable[[], bytes | None]] = []
         self._waiters: deque[asyncio.Future[bytes]] = deque()
         self._error: Exception | None = None
         self._failure: Exception | None = None
@@ -28,6 +34,29 @@ class Mailbox:
                 waiter.set_result(item)
                 return
         self._items.append(item)
+
+    def draw_from(self, source: Callable[[], bytes | None]) -> None:
+        """Ask this for items too, after those put in and the sources named before. It must not
+        poll, and says with `ring` that it has something."""
+        self._sources.append(source)
+
+    def ring(self) -> None:
+        """Sources have something: polls that wait get it."""
+        while self._waiters:
+            if self._waiters[0].done():
+                self._waiters.popleft()
+                continue
+            item = self._draw()
+            if item is None:
+                return
+            self._waiters.popleft().set_result(item)
+
+    def _draw(self) -> bytes | None:
+        for source in self._sources:
+            item = source()
+            if item is not None:
+                return item
+        return None
 
     def close(self, error: Exception) -> None:
         """No more items will come: polls raise `error` once the mailbox is empty."""
@@ -54,6 +83,8 @@ class Mailbox:
             future.set_exception(error)
         elif self._items:
             future.set_result(self._items.popleft())
+        elif (drawn := self._draw()) is not None:
+            future.set_result(drawn)
         elif self._error is not None:
             future.set_exception(self._error)
         else:
