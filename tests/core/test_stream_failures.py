@@ -244,10 +244,26 @@ def test_cached_run_fetch_failure_doesnt_spam_task_fails() -> None:
         assert stage.eviction().reason == Reason.PAGINATION_OR_HISTORY_FETCH
         assert stage.has(outcomes.FailTask) is reported
         if reported:
-            stage.failure()
-            assert not stage.has(outcomes.RunRemoved)
-            stage.report()
+            assert stage.take(outcomes.FailTask).unstored, "nobody waits for it any more"
         stage.take(outcomes.RunRemoved)
+        assert {p.permit for p in stage.all(outcomes.ReleasePermit)} == {"permit-1", "permit-2"}
+
+
+def test_every_task_whose_history_is_gone_fails_when_the_stale_run_has_left() -> None:
+    """Another one may come while lang is asked to drop the run."""
+    stage, built = begun()
+    stage.complete(start_timer())
+    stage.completion()
+    stage.report()
+    part = built.only_task(2)
+    part.events[:] = part.events[:1]
+    for _ in range(2):
+        stage.poll(built, part, next_page_token=b"page")
+        stage.feed(outcomes.PageFetchFailed(stage.take(outcomes.FetchPage).fetch, "gone"))
+    stage.eviction()
+    assert [fail.unstored for fail in stage.all(outcomes.FailTask)] == [True, True]
+    permits = {p.permit for p in stage.all(outcomes.ReleasePermit)}
+    assert permits == {"permit-1", "permit-2", "permit-3"}
 
 
 def test_ensure_fetching_fail_during_complete_sends_task_failure() -> None:
@@ -323,7 +339,7 @@ def test_legacy_query_failure_on_wft_failure() -> None:
 
 def test_a_lone_query_is_not_failed_by_errors_that_another_try_may_not_meet() -> None:
     stage, built = Stage(), single_timer()
-    built.event(3).event_id = 33
+    built.event(3).ClearField("event_time")
     stage.poll_query(built, sticky=False)
     assert not stage.has(outcomes.RespondQuery)
     assert stage.take(outcomes.ReleasePermit).permit == "permit-1"

@@ -354,6 +354,15 @@ def test_a_lone_query_that_comes_after_a_newer_task_has_expired() -> None:
     assert [p.permit for p in stage.all(outcomes.ReleasePermit)] == ["permit-1", "permit-2"]
 
 
+def test_a_lone_query_whose_history_ends_too_early_is_left_to_another_worker() -> None:
+    stage, built = Stage(), moved_on()
+    del built.events[2:]
+    ask_of_the_past(stage, built, pages=False)
+    assert stage.take(outcomes.ReleasePermit).permit == "permit-1"
+    assert not stage.has(outcomes.FailTask)
+    assert stage.is_quiet
+
+
 def test_a_lone_query_of_the_first_task_goes_by_what_there_is() -> None:
     """No task was completed yet, so nothing bounds the history."""
     stage, built = Stage(), HistoryBuilder()

@@ -22,6 +22,7 @@ leaves the cache.
 from __future__ import annotations
 
 import enum
+import logging
 from collections.abc import Sequence
 from typing import Final, Protocol
 
@@ -34,7 +35,7 @@ from temporalio.bridge.proto.workflow_activation.workflow_activation_pb2 import 
 
 from perdure.core.completion import Failed, MalformedCompletion, Succeeded
 from perdure.core.errors import FatalError, NondeterminismError
-from perdure.core.history.paginator import EmptyHistoryPage
+from perdure.core.history.paginator import BrokenPages
 from perdure.core.history.sequences import HistoryUpdate
 from perdure.core.local_requests import LocalResult
 from perdure.core.outcomes import (
@@ -61,6 +62,8 @@ from perdure.core.verdicts import (
 from perdure.core.workflow_machines import WorkflowMachines
 
 __all__ = ["Desk", "ManagedRun", "Waiting"]
+
+_log = logging.getLogger(__name__)
 
 _NO_MORE_QUERIES: Final = frozenset(RemoveFromCache.EvictionReason.values()) - {
     RemoveFromCache.EvictionReason.CACHE_FULL,
@@ -120,7 +123,6 @@ class ManagedRun:
         "buffer",
         "ended",
         "eviction",
-        "fails_after_eviction",
         "locals",
         "machines",
         "removed",
@@ -152,7 +154,6 @@ class ManagedRun:
         self.broken = False
         self.ended = False
         self.removed = False
-        self.fails_after_eviction: tuple[OutstandingTask, Verdict] | None = None
         self._parked: _Parked | None = None
         self.locals = RunLocals(desk, run_id, machines)
         self._history = RunHistory(machines)
@@ -235,16 +236,18 @@ class ManagedRun:
             self.waiting = Waiting.CORE
         self._fail(history_missing(text))
 
-    def leave_unread(self, task: OutstandingTask, text: str) -> None:
-        """The history of a task for this run cannot be had: the run is stale, and leaves.
-
-        The task is failed when it has left, so that the server does not give it back before.
-        """
-        earlier, verdict = self.fails_after_eviction, history_missing(text)
-        self.fails_after_eviction = (task, verdict)
-        if earlier is not None:
-            self._release(earlier[0], completed=False)
-        self.request_eviction(verdict.eviction)
+    def crashed(self, error: Exception) -> None:
+        """Something went wrong that nobody foresaw: the run is given up, and only this run."""
+        _log.error("unexpected error in workflow run %s", self.run_id, exc_info=error)
+        unexpected = FatalError(f"unexpected {type(error).__name__}: {error}")
+        in_completion = self.waiting is Waiting.LANG or self._parked is not None
+        self._parked = None
+        if self._answers.under_way is not None:
+            self.broken = True
+            verdict = machines_failed(unexpected, in_completion=in_completion)
+            self.request_eviction(verdict.eviction)
+        else:
+            self._break(unexpected, in_completion=in_completion)
 
     def completed(self, done: Succeeded | Failed) -> None:
         """Lang has answered. Raises `MalformedCompletion`, changing nothing."""
@@ -408,7 +411,7 @@ class ManagedRun:
     def _read_on(self) -> None:
         try:
             following = self._history.next_update()
-        except EmptyHistoryPage as error:
+        except BrokenPages as error:
             self.fetch_failed(error.message)
             return
         if isinstance(following, HistoryUpdate):
@@ -518,13 +521,6 @@ class ManagedRun:
 
     def _eviction_answered(self) -> None:
         """Lang has dropped the run. What it had already decided is not lost: it is sent now."""
-        failing, self.fails_after_eviction = self.fails_after_eviction, None
-        if failing is not None:
-            unread, verdict = failing
-            self._release(unread, completed=False)
-            if unread.attempt <= 1 and not unread.has_legacy_query:
-                self._answers.fail(unread, verdict)
-                return
         task, machines = self.task, self.machines
         if (
             task is not None

@@ -54,7 +54,7 @@ class RunHistory:
         self._pages.feed(events, next_page_token)
 
     def next_update(self) -> HistoryUpdate | PageRequest:
-        """More history, or what to fetch for it. Raises `EmptyHistoryPage`."""
+        """More history, or what to fetch for it. Raises `BrokenPages`."""
         assert self._pages is not None
         return self._pages.next_update()
 

@@ -90,7 +90,9 @@ class RunLocals:
         if not self._heartbeat_set:
             self._heartbeat_set = True
             timeout = self._machines.workflow_task_timeout
-            seconds = timeout.ToNanoseconds() / 1e9 if timeout is not None else _TASK_TIMEOUT
+            seconds = timeout.seconds + timeout.nanos / 1e9 if timeout is not None else 0.0
+            if seconds <= 0:
+                seconds = _TASK_TIMEOUT
             at = task.received_at + HEARTBEAT_FRACTION * seconds
             self._outbox.emit(SetHeartbeat(self._run_id, task.token, at))
 

@@ -149,7 +149,7 @@ def _missing_part(response: PollWorkflowTaskQueueResponse) -> str:
     ):
         if not response.HasField(field):
             return field.replace("_", " ")
-    return ""
+    return "" if response.workflow_execution.run_id else "run id"
 
 
 class HeldTask:

@@ -51,6 +51,7 @@ from perdure.core.history.events import (
     UPDATE_ACCEPTED,
     describe,
     initiating_event_id,
+    time_of,
 )
 from perdure.core.history.sequences import HistoryUpdate, NoSequence
 from perdure.core.lang_machines import LangMachines
@@ -326,7 +327,7 @@ class WorkflowMachines:
         self.started = attributes
         self.started_at = event.event_time
         self.search_attributes.CopyFrom(attributes.search_attributes)
-        self.advance_time(event.event_time.ToNanoseconds())
+        self.advance_time(time_of(event))
         activations.fill_initialize(self.new_job().initialize_workflow, event, self.run)
 
     def _on_task_scheduled(self, event: HistoryEvent) -> None:

@@ -7,20 +7,22 @@ tasks that wait for room in the cache, and the decision that a shutdown is compl
 A run leaves the cache only by a dialogue: lang is told and answers. So a full cache does not drop
 a run when a task for another one arrives; the task waits, and as many runs are asked to leave as
 tasks wait.
+
+Runs do not share fate: an error in one of them, foreseen or not, ends the work on that one only.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from temporalio.api.history.v1.message_pb2 import HistoryEvent
 from temporalio.api.workflowservice.v1.request_response_pb2 import PollWorkflowTaskQueueResponse
 from temporalio.bridge.proto.workflow_activation.workflow_activation_pb2 import RemoveFromCache
 
-from perdure.core.completion import validate
-from perdure.core.history.paginator import EmptyHistoryPage, EmptyTask, HistoryPaginator
+from perdure.core.completion import MalformedCompletion, validate
+from perdure.core.history.paginator import BrokenPages, EmptyTask, HistoryPaginator
 from perdure.core.history.sequences import HistoryUpdate
 from perdure.core.managed_run import ManagedRun
 from perdure.core.outcomes import (
@@ -51,12 +53,11 @@ from perdure.core.run_info import RunInfo
 from perdure.core.task import (
     HeldTask,
     MalformedTask,
-    OutstandingTask,
     PreparedTask,
     TaskBuffer,
     prepare,
 )
-from perdure.core.verdicts import CACHE_FULL, Eviction, history_missing
+from perdure.core.verdicts import CACHE_FULL, Eviction, Verdict, history_missing
 from perdure.core.workflow_machines import WorkflowMachines
 
 __all__ = ["WorkflowStream"]
@@ -76,6 +77,15 @@ class _Reading:
         self.pages = pages
 
 
+class _Unread(NamedTuple):
+    """A task whose history cannot be had."""
+
+    work: PreparedTask
+    permit: object
+    received_at: float
+    verdict: Verdict
+
+
 class WorkflowStream:
     """See the module."""
 
@@ -88,6 +98,7 @@ class WorkflowStream:
         "_pollers_stopped",
         "_runs",
         "_shutting_down",
+        "_unread",
         "_without_room",
         "finished",
         "reports",
@@ -101,6 +112,7 @@ class WorkflowStream:
         self._capacity = max(1, settings.max_cached_workflows)
         self._runs: OrderedDict[str, ManagedRun] = OrderedDict()
         self._without_room: OrderedDict[str, TaskBuffer] = OrderedDict()
+        self._unread: dict[str, list[_Unread]] = {}
         self._fetches: dict[int, _Reading | ManagedRun] = {}
         self._last_fetch = 0
         self._shutting_down = False
@@ -188,7 +200,7 @@ class WorkflowStream:
         work = reading.work
         try:
             following = reading.pages.next_update()
-        except EmptyHistoryPage as error:
+        except BrokenPages as error:
             self._cannot_read(work, reading.permit, reading.received_at, error.message)
             return
         if isinstance(following, HistoryUpdate):
@@ -274,7 +286,7 @@ class WorkflowStream:
         reader = self._fetches.pop(given.fetch)
         events: Sequence[HistoryEvent] = given.history.events
         if isinstance(reader, ManagedRun):
-            reader.page_fetched(events, given.next_page_token)
+            self._do(reader, reader.page_fetched, events, given.next_page_token)
             self._go_on(reader)
         else:
             reader.pages.feed(events, given.next_page_token)
@@ -291,17 +303,25 @@ class WorkflowStream:
     def _cannot_read(
         self, work: PreparedTask, permit: object, received_at: float, text: str
     ) -> None:
-        """Without its history a task can only fail; a cached run of it is stale, and leaves."""
+        """Without its history a task can only fail; a cached run of it is stale, and leaves.
+
+        Then the task fails when the run has left, so that the server does not give it back before.
+        """
+        unread = _Unread(work, permit, received_at, history_missing(text))
         run = self._runs.get(work.run_id)
-        if run is not None:
-            run.leave_unread(OutstandingTask(work, permit, received_at), text)
+        if run is None:
+            self._fail_unread(unread)
+        else:
+            self._unread.setdefault(work.run_id, []).append(unread)
+            run.request_eviction(unread.verdict.eviction)
             self._go_on(run)
-            return
+
+    def _fail_unread(self, unread: _Unread) -> None:
+        work, verdict = unread.work, unread.verdict
         if not work.is_query_only and work.attempt <= 1:
-            verdict = history_missing(text)
             request = self.reports.fail(work.token, verdict.cause, verdict.failure)
             self.emit(FailTask(work.run_id, request, unstored=True))
-        self._release(work, permit, received_at)
+        self._release(work, unread.permit, unread.received_at)
 
     # --- Answers --------------------------------------------------------------------------------
 
@@ -309,7 +329,7 @@ class WorkflowStream:
         done = validate(given.completion, given.sites)
         run = self._runs.get(done.run_id)
         if run is not None:
-            run.completed(done)
+            self._do(run, run.completed, done)
             self._runs.move_to_end(done.run_id)
             self._go_on(run)
 
@@ -373,8 +393,18 @@ class WorkflowStream:
 
     # --- The cache ------------------------------------------------------------------------------
 
+    def _do(self, run: ManagedRun, step: Callable[..., object], *given: object) -> object:
+        """One step of a run. Raises `MalformedCompletion`, which is lang's fault, not the run's."""
+        try:
+            return step(*given)
+        except MalformedCompletion:
+            raise
+        except Exception as error:
+            run.crashed(error)
+            return None
+
     def _go_on(self, run: ManagedRun) -> None:
-        run.advance()
+        self._do(run, run.advance)
         if run.removed and self._runs.get(run.run_id) is run:
             self._remove(run)
 
@@ -383,6 +413,8 @@ class WorkflowStream:
         if run.locals.had_any:
             self.emit(ForgetLocalActivities(run.run_id))
         self.emit(RunRemoved(run.run_id))
+        for unread in self._unread.pop(run.run_id, ()):
+            self._fail_unread(unread)
         for task in run.buffer.drain():
             self._offer(task)
         while self._without_room and len(self._runs) < self._capacity:

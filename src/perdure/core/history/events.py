@@ -14,6 +14,8 @@ from typing import Any
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
+from perdure.core.errors import FatalError
+
 __all__ = [
     "ATTRIBUTES",
     "COMMAND_EVENTS",
@@ -28,6 +30,7 @@ __all__ = [
     "attributes_of",
     "describe",
     "initiating_event_id",
+    "time_of",
 ]
 
 _PREFIX = "EVENT_TYPE_"
@@ -164,6 +167,14 @@ def initiating_event_id(event: HistoryEvent) -> int | None:
     attributes, field = where
     found: int = getattr(getattr(event, attributes), field)
     return found
+
+
+def time_of(event: HistoryEvent) -> int:
+    """When the event was written, in nanoseconds. Raises `FatalError` if that is no time."""
+    try:
+        return event.event_time.ToNanoseconds()
+    except ValueError as error:
+        raise FatalError(f"{describe(event)} of history has no valid time: {error}") from error
 
 
 def describe(event: HistoryEvent) -> str:

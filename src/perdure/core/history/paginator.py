@@ -25,7 +25,14 @@ from perdure.core.history.events import COMMAND_EVENTS, TASK_COMPLETED
 from perdure.core.history.sequences import HistoryUpdate, cut
 from perdure.errors import WorldError
 
-__all__ = ["EmptyHistoryPage", "EmptyTask", "HistoryPaginator", "PageRequest"]
+__all__ = [
+    "BrokenPages",
+    "EmptyHistoryPage",
+    "EmptyTask",
+    "HistoryPaginator",
+    "LoopingPages",
+    "PageRequest",
+]
 
 
 class EmptyTask(WorldError):
@@ -34,7 +41,13 @@ class EmptyTask(WorldError):
     code: ClassVar[str] = "core.empty_task"
 
 
-class EmptyHistoryPage(WorldError):
+class BrokenPages(WorldError):
+    """The pages of a history do not lead to its end."""
+
+    code: ClassVar[str] = "core.broken_pages"
+
+
+class EmptyHistoryPage(BrokenPages):
     """The pages of a history ended before the event that the task promised."""
 
     code: ClassVar[str] = "core.empty_page"
@@ -46,6 +59,20 @@ class EmptyHistoryPage(WorldError):
         )
         self.last_event_id = last_event_id
         self.promised_event_id = promised_event_id
+
+
+class LoopingPages(BrokenPages):
+    """Page after page brought nothing new, and then a token came that had been used before."""
+
+    code: ClassVar[str] = "core.looping_pages"
+
+    def __init__(self, last_event_id: int) -> None:
+        super().__init__(
+            f"looping history pages: after event {last_event_id} the pages of the history lead in"
+            " a circle and bring no more events; this is a fault of the server or of what stands"
+            " between it and us"
+        )
+        self.last_event_id = last_event_id
 
 
 @dataclass(slots=True, frozen=True)
@@ -62,6 +89,7 @@ class HistoryPaginator:
         "_appended",
         "_bound_met",
         "_exhausted",
+        "_fruitless",
         "_last_event_id",
         "_query_only",
         "_queue",
@@ -90,6 +118,7 @@ class HistoryPaginator:
         self._token = next_page_token
         self._exhausted = exhausted
         self._bound_met = False
+        self._fruitless: set[bytes] = set()
         self._appended = appended
         self._last_event_id = last_event_id
         self._append(events)
@@ -153,17 +182,21 @@ class HistoryPaginator:
     def next_update(self) -> HistoryUpdate | PageRequest:
         """The next sequences, at least one and one to look ahead at when there are that many.
 
-        Raises `EmptyHistoryPage` when the pages ended too early.
+        Raises `EmptyHistoryPage` when the pages ended too early, and `LoopingPages` when they do
+        not end.
         """
         complete = self._is_complete()
         if complete:
-            if self._last_event_id < self.started_id:
-                raise EmptyHistoryPage(self._last_event_id, self.started_id)
+            promised = self.previous_started_id if self._query_only else self.started_id
+            if self._last_event_id < promised:
+                raise EmptyHistoryPage(self._last_event_id, promised)
             events, self._queue = self._queue, []
             self._exhausted = True
             return self._update(events, complete=True, ends=cut(events, complete=True))
         ends = cut(self._queue, complete=False)
         if len(ends) < 2:
+            if self._token in self._fruitless:
+                raise LoopingPages(self._last_event_id)
             return PageRequest(self._token)
         events = self._queue
         kept_back = max(ends)
@@ -172,7 +205,12 @@ class HistoryPaginator:
 
     def feed(self, events: Sequence[HistoryEvent], next_page_token: bytes) -> None:
         """The page that was requested. An empty page with a token is followed by another one."""
+        known = self._last_event_id
         self._append(events)
+        if self._last_event_id > known:
+            self._fruitless.clear()
+        else:
+            self._fruitless.add(self._token)
         self._token = next_page_token
         if not next_page_token:
             self._exhausted = True

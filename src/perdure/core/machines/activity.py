@@ -221,7 +221,7 @@ class ActivityMachine(Machine):
         body = command.body
         self.seq: int = body.seq
         self._schedule = body
-        self._cancel_event = _CANCEL_EVENT[body.cancellation_type]
+        self._cancel_event = _CANCEL_EVENT.get(body.cancellation_type, E.CANCEL_TRY)
         self._cancel_annotations = command.annotations
         self._identity = ActivityIdentity(body.activity_id, body.activity_type)
         self._resolved = False

@@ -164,7 +164,7 @@ class ChildWorkflowMachine(Machine):
         body = command.body
         self.seq: int = body.seq
         self._start = body
-        self._cancel_event = _CANCEL_EVENT[body.cancellation_type]
+        self._cancel_event = _CANCEL_EVENT.get(body.cancellation_type, E.CANCEL_ABANDON)
         self._identity = ChildIdentity(body.namespace, body.workflow_id, body.workflow_type)
         self.fire(E.SCHEDULE)
 

@@ -179,7 +179,7 @@ class LocalActivityMachine(Machine):
         ):
             raise FatalError(f"{body.activity_id!r}: a local activity needs a timeout to close")
         self._identity = ActivityIdentity(body.activity_id, body.activity_type)
-        self._cancel_event = _CANCEL_EVENT[body.cancellation_type]
+        self._cancel_event = _CANCEL_EVENT.get(body.cancellation_type, E.CANCEL_WAIT)
         self._scheduled_at = host.time_now
         self._was_cancelled = False
         self._result: _Result | None = None

@@ -88,15 +88,15 @@ def read_local_marker(event: HistoryEvent) -> LocalMarker | None:
             attempt=int(data["attempt"]),
             activity_id=str(data["activity_id"]),
             activity_type=str(data["activity_type"]),
-            complete_time=_join(data.get("complete_time")),
-            backoff=_join(data.get("backoff")),
+            complete_time=_in_range(_join(data.get("complete_time"))),
+            backoff=_in_range(_join(data.get("backoff"))),
             original_schedule_time=None if original is None else _timestamp(original),
             activation_index=None if index is None else int(index),
             outcome=_outcome(failure),
             result=result[0] if result else None,
             failure=failure,
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as unreadable:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as unreadable:
         raise FatalError(
             f"{describe(event)} is a marker of a local activity that cannot be read"
         ) from unreadable
@@ -121,6 +121,13 @@ def _join(parts: Any) -> int | None:
     if parts is None:
         return None
     return int(parts["seconds"]) * _SECOND + int(parts["nanos"])
+
+
+def _in_range(nanoseconds: int | None) -> int | None:
+    """Raises `ValueError` for what is neither a point in time nor a time span."""
+    if nanoseconds is not None:
+        _timestamp(nanoseconds)
+    return nanoseconds
 
 
 def _timestamp(nanoseconds: int) -> Timestamp:

@@ -178,7 +178,7 @@ class NexusOperationMachine(Machine):
         self._endpoint: str = body.endpoint
         self._service: str = body.service
         self._operation: str = body.operation
-        self._cancel_event = _CANCEL_EVENT[body.cancellation_type]
+        self._cancel_event = _CANCEL_EVENT.get(body.cancellation_type, E.CANCEL_WAIT_COMPLETED)
         self._cancel_annotations = command.annotations
         self._scheduled_event_id = 0
         self._token = ""

@@ -12,6 +12,7 @@ from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.api.history.v1.message_pb2 import HistoryEvent
 
 from perdure.core.errors import FatalError, IllegalTransition
+from perdure.core.history.events import time_of
 from perdure.core.machines.host import Host
 from perdure.core.machines.machine import Machine, Table
 
@@ -78,7 +79,7 @@ class WorkflowTaskMachine(Machine):
         if not event.HasField("event_time"):
             raise FatalError(f"event {event.event_id}, WorkflowTaskStarted, has no time")
         self._started_event_id = event.event_id
-        self._started_at = event.event_time.ToNanoseconds()
+        self._started_at = time_of(event)
         if event.event_id == self.host.next_started_event_id:
             self.host.task_started(self._started_event_id, self._started_at)
 
