@@ -202,7 +202,7 @@ class LocalActivities:
         self._events.append(PermitReleased(attempt.permit, attempt.activity_type))
         entry = self._entries.get(attempt.key) if attempt.key is not None else None
         if entry is not None and entry.token == token:
-            self._ended(entry, result, now.monotonic)
+            self._ended(entry, result, now)
         return True
 
     def wake(self, now: Instant) -> None:
@@ -212,10 +212,10 @@ class LocalActivities:
             if timer is _Timer.RETRY:
                 self._enqueue(entry, now)
             elif timer is _Timer.SCHEDULE_TO_CLOSE:
-                self._give_up_attempt(entry)
+                self._give_up_attempt(entry, now)
                 self._time_out(entry, _SCHEDULE_TO_CLOSE, now.monotonic)
             else:
-                self._give_up_attempt(entry)
+                self._give_up_attempt(entry, now)
                 failure = timeout_failure(_START_TO_CLOSE)
                 self._attempt_failed(entry, LocalOutcome.TIMED_OUT, failure, now.monotonic)
 
@@ -301,18 +301,20 @@ class LocalActivities:
         self._attempts[token] = _Attempt(entry.key, permit, entry.command.activity_type)
         return ActivityTask(task_token=token, start=start_of(entry, now))
 
-    def _ended(self, entry: Entry, result: ActivityExecutionResult, now: float) -> None:
+    def _ended(self, entry: Entry, result: ActivityExecutionResult, now: Instant) -> None:
         self._deadlines.clear((entry.key, _Timer.START_TO_CLOSE))
-        kind = result.WhichOneof("status")
+        at, kind = now.monotonic, result.WhichOneof("status")
         if kind == "completed":
+            self._events.append(entry.over(LocalOutcome.COMPLETED, now))
             payload = result.completed.result if result.completed.HasField("result") else None
-            self._resolve(entry, LocalOutcome.COMPLETED, now, payload=payload)
+            self._resolve(entry, LocalOutcome.COMPLETED, at, payload=payload)
         elif kind == "cancelled":
-            self._resolve(entry, LocalOutcome.CANCELLED, now, failure=result.cancelled.failure)
-        elif kind == "failed":
-            self._attempt_failed(entry, LocalOutcome.FAILED, result.failed.failure, now)
+            self._events.append(entry.over(LocalOutcome.CANCELLED, now))
+            self._resolve(entry, LocalOutcome.CANCELLED, at, failure=result.cancelled.failure)
         else:
-            self._attempt_failed(entry, LocalOutcome.FAILED, no_result_failure(), now)
+            failure = result.failed.failure if kind == "failed" else no_result_failure()
+            self._events.append(entry.over(LocalOutcome.FAILED, now, failure))
+            self._attempt_failed(entry, LocalOutcome.FAILED, failure, at)
 
     def _attempt_failed(
         self, entry: Entry, outcome: LocalOutcome, failure: Failure, now: float
@@ -327,9 +329,10 @@ class LocalActivities:
         entry.state = State.BACKING_OFF
         self._deadlines.set((entry.key, _Timer.RETRY), now + delay)
 
-    def _give_up_attempt(self, entry: Entry) -> None:
+    def _give_up_attempt(self, entry: Entry, now: Instant) -> None:
         """Lang is told that the attempt timed out; whatever it answers comes too late."""
         if entry.state is State.RUNNING:
+            self._events.append(entry.over(LocalOutcome.TIMED_OUT, now))
             details = ActivityCancellationDetails(is_timed_out=True)
             self._queue_cancel(entry, ActivityCancelReason.TIMED_OUT, details)
             self._make_stray(entry)

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio.api.common.v1.message_pb2 import WorkflowExecution
+from temporalio.api.enums.v1.common_pb2 import ApplicationErrorCategory
 from temporalio.api.enums.v1.workflow_pb2 import TimeoutType
 from temporalio.api.failure.v1.message_pb2 import (
     ApplicationFailureInfo,
@@ -17,7 +18,7 @@ from temporalio.api.failure.v1.message_pb2 import (
 )
 from temporalio.bridge.proto.activity_task.activity_task_pb2 import Start
 
-from perdure.core.local_requests import LocalActivityRequest
+from perdure.core.local_requests import AttemptOver, LocalActivityRequest, LocalOutcome
 from perdure.core.local_retry import DEFAULT_POLICY, seconds
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
 ]
 
 _DEFAULT_RETRY_THRESHOLD: Final = 60.0
+_BENIGN: Final = ApplicationErrorCategory.APPLICATION_ERROR_CATEGORY_BENIGN
 
 EntryKey: TypeAlias = tuple[str, int]
 """Run id and `seq`."""
@@ -87,6 +89,20 @@ class Entry:
         self.token = b""
         self.cancel_requested = False
         self.lang_was_told = False
+
+    def over(
+        self, outcome: LocalOutcome, now: Instant, failure: Failure | None = None
+    ) -> AttemptOver:
+        """The attempt under way, which ends now."""
+        info = failure.application_failure_info if failure is not None else None
+        return AttemptOver(
+            activity_type=self.command.activity_type,
+            workflow_type=self.run.workflow_type,
+            outcome=outcome,
+            benign=info is not None and info.category == _BENIGN,
+            runtime=now.monotonic - self.started_at,
+            since_scheduled=now.wall - _wall(self.original_schedule_time),
+        )
 
     @property
     def wall_time_left(self) -> float:

@@ -17,6 +17,7 @@ from temporalio.bridge.proto.workflow_commands.workflow_commands_pb2 import Sche
 from perdure.core.run_info import RunInfo
 
 __all__ = [
+    "AttemptOver",
     "CancelsDelivered",
     "LocalActivityCancel",
     "LocalActivityRequest",
@@ -95,10 +96,26 @@ class PermitReleased:
 
 
 @dataclass(frozen=True, slots=True)
+class AttemptOver:
+    """Lang answered an attempt, or its time was up: for who measures.
+
+    `runtime` and `since_scheduled` are in seconds, the latter since the workflow asked for the
+    activity. `benign` belongs to failures that their author expects.
+    """
+
+    activity_type: str
+    workflow_type: str
+    outcome: LocalOutcome
+    benign: bool
+    runtime: float
+    since_scheduled: float
+
+
+@dataclass(frozen=True, slots=True)
 class CancelsDelivered:
     """`cancel_all` of this run is done: lang was told of every cancellation."""
 
     run_id: str
 
 
-LocalEvent: TypeAlias = Resolved | PermitReleased | CancelsDelivered
+LocalEvent: TypeAlias = Resolved | PermitReleased | AttemptOver | CancelsDelivered

@@ -41,6 +41,7 @@ from perdure.core.local_requests import LocalResult
 from perdure.core.outcomes import (
     Counted,
     LangActivation,
+    Measured,
     ReleasePermit,
     Reported,
 )
@@ -187,10 +188,7 @@ class ManagedRun:
     def accept(self, task: HeldTask) -> None:
         """A new task: it waits until the run is free, which may be at once."""
         for obsolete in self.buffer.put(task):
-            self._release(
-                OutstandingTask(obsolete.work, obsolete.permit, obsolete.received_at),
-                completed=False,
-            )
+            self._desk.emit(ReleasePermit(obsolete.permit))
 
     def heartbeat_due(self, task_token: bytes) -> None:
         """The task would soon time out."""
@@ -319,6 +317,9 @@ class ManagedRun:
     def _next_step(self, task: OutstandingTask) -> bool:
         """The next thing for the task; False when something outside must happen first."""
         machines = self.machines
+        if task.is_replay and not machines.replaying and not self.broken:
+            task.is_replay = False
+            self._measure("workflow_task_replay_latency", task.received_at)
         if machines.has_jobs and not self.broken:
             self._activate(Waiting.LANG, machines.activation())
             machines.completed_activation_dispatched()
@@ -365,7 +366,7 @@ class ManagedRun:
         eviction = self.eviction
         assert eviction is not None
         if eviction.reason != RemoveFromCache.EvictionReason.WORKFLOW_EXECUTION_ENDING:
-            self._count("sticky_cache_total_forced_eviction")
+            self._desk.emit(Counted("sticky_cache_total_forced_eviction"))
         job = WorkflowActivationJob(
             remove_from_cache=RemoveFromCache(message=eviction.message, reason=eviction.reason)
         )
@@ -431,8 +432,9 @@ class ManagedRun:
                 and (task_is_over or self.machines.have_seen_terminal_event)
             )
         ):
+            self._measure("workflow_task_execution_latency", task.received_at)
             if not self._slot_goes_on:
-                self._release(task, completed=not self.broken)
+                self._desk.emit(ReleasePermit(task.permit))
             self.task = None
             self.locals.task_ended()
         if is_leaving:
@@ -444,11 +446,8 @@ class ManagedRun:
         ):
             self.request_eviction(_REPLAYED)
 
-    def _release(self, task: OutstandingTask, *, completed: bool) -> None:
-        self._desk.emit(ReleasePermit(task.permit, self.workflow_type, task.received_at, completed))
-
-    def _count(self, name: str, reason: str = "") -> None:
-        self._desk.emit(Counted(name, self.workflow_type, reason))
+    def _measure(self, name: str, since: float) -> None:
+        self._desk.emit(Measured(name, self.workflow_type, since))
 
     def _resolve_local(self, seq: int, result: LocalResult) -> None:
         try:
@@ -518,6 +517,14 @@ class ManagedRun:
             self.machines.reset_last_started(response.reset_history_event_id)
         if self._answers.count_ending():
             self.ended = True
+            self._measure_lifetime()
+
+    def _measure_lifetime(self) -> None:
+        started_at = self.machines.started_at
+        assert started_at is not None, "a workflow that ends has begun"
+        since = started_at.ToNanoseconds() / 1e9
+        name = "workflow_endtoend_latency"
+        self._desk.emit(Measured(name, self.workflow_type, since, by_wall_clock=True))
 
     def _eviction_answered(self) -> None:
         """Lang has dropped the run. What it had already decided is not lost: it is sent now."""

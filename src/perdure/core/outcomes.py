@@ -65,6 +65,7 @@ __all__ = [
     "LangActivation",
     "LocalCancelsDelivered",
     "LocalResolved",
+    "Measured",
     "NewTask",
     "PageFetchFailed",
     "PageFetched",
@@ -370,13 +371,9 @@ class ClearHeartbeat:
 
 @dataclass(frozen=True, slots=True)
 class ReleasePermit:
-    """The workflow task that came with this permit is over (`completed` false: it failed, was
-    dropped or was lost)."""
+    """The workflow task that came with this permit is over, or was dropped."""
 
     permit: object
-    workflow_type: str
-    received_at: float
-    completed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,6 +390,17 @@ class Counted:
     name: str
     workflow_type: str = ""
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A duration of the metric `name` ends now; it began at `since`, by the monotonic clock, or by
+    the wall clock (seconds since 1970) if history says when that was."""
+
+    name: str
+    workflow_type: str
+    since: float
+    by_wall_clock: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,5 +422,6 @@ Action: TypeAlias = (
     | ReleasePermit
     | RunRemoved
     | Counted
+    | Measured
     | Finished
 )

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from temporalio.api.command.v1.message_pb2 import Command
 from temporalio.api.enums.v1.command_type_pb2 import CommandType
+from temporalio.api.enums.v1.common_pb2 import ApplicationErrorCategory
 from temporalio.api.enums.v1.failed_cause_pb2 import WorkflowTaskFailedCause as Cause
 from temporalio.api.failure.v1.message_pb2 import Failure
 from temporalio.bridge.proto.workflow_commands.workflow_commands_pb2 import QueryResult
@@ -40,6 +41,8 @@ _ENDINGS: Final[dict[int, str]] = {
     CommandType.COMMAND_TYPE_CONTINUE_AS_NEW_WORKFLOW_EXECUTION: "workflow_continue_as_new",
 }
 """Commands that end a workflow, and the metric that counts each."""
+
+_BENIGN: Final = ApplicationErrorCategory.APPLICATION_ERROR_CATEGORY_BENIGN
 
 
 class Answer(enum.Enum):
@@ -70,7 +73,7 @@ class RunAnswers:
         self._outbox = outbox
         self._run_id = run_id
         self._workflow_type = workflow_type
-        self._ending: int | None = None
+        self._ending: Command | None = None
         self.under_way: Answer | None = None
 
     def replied(self) -> Answer | None:
@@ -79,10 +82,15 @@ class RunAnswers:
         return answer
 
     def count_ending(self) -> bool:
-        """The server took the completion: true, and counted, if it ends the workflow."""
+        """The server took the completion: true, and counted, if it ends the workflow.
+
+        A failure that its author calls benign is not counted as one.
+        """
         if self._ending is None:
             return False
-        self._count(_ENDINGS[self._ending])
+        failure = self._ending.fail_workflow_execution_command_attributes.failure
+        if failure.application_failure_info.category != _BENIGN:
+            self._count(_ENDINGS[self._ending.command_type])
         return True
 
     def complete(
@@ -106,7 +114,7 @@ class RunAnswers:
             metering=metering,
             versioning_behavior=done.versioning_behavior,
         )
-        self._ending = next((c.command_type for c in commands if c.command_type in _ENDINGS), None)
+        self._ending = next((c for c in commands if c.command_type in _ENDINGS), None)
         eager = choose_eager(request, self._outbox.settings)
         self._send(Answer.COMPLETE, CompleteTask(self._run_id, request, eager))
 
@@ -114,7 +122,7 @@ class RunAnswers:
         """Complete the task with nothing but the failure of the workflow."""
         command = Command(command_type=CommandType.COMMAND_TYPE_FAIL_WORKFLOW_EXECUTION)
         command.fail_workflow_execution_command_attributes.failure.CopyFrom(verdict.failure)
-        self._ending = command.command_type
+        self._ending = command
         request = self._outbox.reports.complete(task.token, [command])
         self._send(Answer.COMPLETE, CompleteTask(self._run_id, request))
 

@@ -176,15 +176,19 @@ class HeldTask:
 
 
 class OutstandingTask:
-    """The task that a run works on until the server has its answer."""
+    """The task that a run works on until the server has its answer.
 
-    __slots__ = ("attempt", "pending_queries", "permit", "received_at", "token")
+    `is_replay` is true as long as what came before the task may still have to be replayed.
+    """
+
+    __slots__ = ("attempt", "is_replay", "pending_queries", "permit", "received_at", "token")
 
     def __init__(self, work: PreparedTask, permit: object, received_at: float) -> None:
         self.token = work.token
         self.attempt = work.attempt
         self.permit = permit
         self.received_at = received_at
+        self.is_replay = work.previous_started_event_id > 0 and not work.is_query_only
         self.pending_queries = list(work.queries)
         if work.legacy_query is not None:
             self.pending_queries.append((LEGACY_QUERY_ID, work.legacy_query))

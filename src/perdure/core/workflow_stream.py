@@ -222,7 +222,7 @@ class WorkflowStream:
                 self._read_from_start(task)
                 return
             run = self._new_run(work)
-        elif task.history.first_event_id > 1:
+        elif task.history.first_event_id != 1:
             self.emit(Counted("sticky_cache_hit", work.workflow_type))
         self._runs.move_to_end(work.run_id)
         run.accept(task)
@@ -231,7 +231,7 @@ class WorkflowStream:
     def _read_from_start(self, task: HeldTask) -> None:
         """The server believes that the run is cached here, and it is not."""
         work = task.work
-        self.emit(Counted("sticky_cache_miss", work.workflow_type))
+        self.emit(Counted("sticky_cache_miss"))
         pages = HistoryPaginator.full_fetch(
             previous_started_id=work.previous_started_event_id,
             started_id=work.started_event_id,
@@ -243,7 +243,7 @@ class WorkflowStream:
     def _keep_without_room(self, task: HeldTask) -> None:
         buffer = self._without_room.setdefault(task.work.run_id, TaskBuffer())
         for obsolete in buffer.put(task):
-            self._release(obsolete.work, obsolete.permit, obsolete.received_at)
+            self.emit(ReleasePermit(obsolete.permit))
 
     def _new_run(self, work: PreparedTask) -> ManagedRun:
         settings = self.settings
@@ -269,9 +269,6 @@ class WorkflowStream:
         )
         self._runs[work.run_id] = run
         return run
-
-    def _release(self, work: PreparedTask, permit: object, received_at: float) -> None:
-        self.emit(ReleasePermit(permit, work.workflow_type, received_at, completed=False))
 
     # --- Pages ----------------------------------------------------------------------------------
 
@@ -321,7 +318,7 @@ class WorkflowStream:
         if not work.is_query_only and work.attempt <= 1:
             request = self.reports.fail(work.token, verdict.cause, verdict.failure)
             self.emit(FailTask(work.run_id, request, unstored=True))
-        self._release(work, unread.permit, unread.received_at)
+        self.emit(ReleasePermit(unread.permit))
 
     # --- Answers --------------------------------------------------------------------------------
 
@@ -355,7 +352,7 @@ class WorkflowStream:
             work = prepare(task)
         except MalformedTask as error:
             run.request_eviction(Eviction(error.message, RemoveFromCache.EvictionReason.FATAL))
-            self.emit(ReleasePermit(permit, run.workflow_type, received_at, completed=False))
+            self.emit(ReleasePermit(permit))
             return
         self._read(work, permit, received_at)
 

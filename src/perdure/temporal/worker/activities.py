@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
@@ -10,7 +11,12 @@ from temporalio.api.workflowservice.v1 import PollActivityTaskQueueResponse
 from temporalio.bridge.proto import ActivityHeartbeat, ActivityTaskCompletion
 
 from perdure.core.activities import Activities
-from perdure.core.activity_events import HeartbeatAnswer, RecordHeartbeat, ReportResult
+from perdure.core.activity_events import (
+    ActivityOver,
+    HeartbeatAnswer,
+    RecordHeartbeat,
+    ReportResult,
+)
 from perdure.core.activity_reports import ActivitySettings
 from perdure.temporal.bridge.errors import RPCError
 from perdure.temporal.bridge.logs import Log
@@ -50,6 +56,7 @@ class ActivityShell(EagerActivities):
         self._mailbox = mailbox
         mailbox.draw_from(self._next_task)
         self._log = log
+        self._metrics = metrics
         self._on_finished = on_finished
         self._finished = False
         self._pace = Pace(settings.max_activities_per_second)
@@ -79,14 +86,24 @@ class ActivityShell(EagerActivities):
         return None if self._stopping else self._dealer.try_reserve()
 
     def deliver(self, task: PollActivityTaskQueueResponse, permit: Permit) -> None:
-        permit.mark_used(ActivitySlotInfo(task.activity_type.name))
+        self._received(task, permit, eager=True)
         self._manager.eager([task], [permit], _now())
         self._pump()
 
     def _polled(self, task: PollActivityTaskQueueResponse, permit: Permit) -> None:
-        permit.mark_used(ActivitySlotInfo(task.activity_type.name))
+        self._received(task, permit, eager=False)
         self._manager.polled(task, permit, _now())
         self._pump()
+
+    def _received(
+        self, task: PollActivityTaskQueueResponse, permit: Permit, *, eager: bool
+    ) -> None:
+        permit.mark_used(ActivitySlotInfo(task.activity_type.name))
+        scheduled = task.current_attempt_scheduled_time
+        waited = task.started_time.ToNanoseconds() - scheduled.ToNanoseconds()
+        self._metrics.activity_received(
+            task.activity_type.name, task.workflow_type.name, eager=eager, waited=waited / 1e9
+        )
 
     async def _reserve(self) -> Permit:
         await self._pace.wait()
@@ -138,6 +155,8 @@ class ActivityShell(EagerActivities):
             elif isinstance(event, ReportResult):
                 self._spawn(self._report(event))
             else:
+                if isinstance(event, ActivityOver):
+                    self._metrics.activity_ended(event, time.time() - event.scheduled)
                 cast("Permit", event.permit).release()
         self._set_timer()
         if manager.is_finished and not self._finished:

@@ -112,10 +112,12 @@ class LiveWorker:
             stream_settings(config, settings, has_sdk_metadata=sdk_metadata),
             self._service,
             on_finished=self._workflows_finished,
-            on_counted=self._metrics.workflow_counted,
+            metrics=self._metrics,
         )
         if settings.enable_local_activities:
-            shell.local = LocalActivityShell(self._local_slots, self._activity_mailbox, shell.feed)
+            shell.local = LocalActivityShell(
+                self._local_slots, self._activity_mailbox, shell.feed, self._metrics
+            )
         if self._activities is not None:
             shell.eager = self._activities
         return shell

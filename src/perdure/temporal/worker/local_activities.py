@@ -22,9 +22,10 @@ from perdure.core.local_activities import (
     PermitReleased,
     Resolved,
 )
-from perdure.core.local_requests import LocalRequest
+from perdure.core.local_requests import AttemptOver, LocalRequest
 from perdure.temporal.bridge.slots import Dealer, LocalActivitySlotInfo, Permit
 from perdure.temporal.worker.mailbox import Mailbox
+from perdure.temporal.worker.metrics import WorkerMetrics
 
 __all__ = ["LocalActivityShell"]
 
@@ -33,13 +34,18 @@ class LocalActivityShell:
     """Runs the manager of one worker; results go to `resolve` as inputs of the workflow stream."""
 
     def __init__(
-        self, dealer: Dealer, mailbox: Mailbox, resolve: Callable[[outcomes.Input], None]
+        self,
+        dealer: Dealer,
+        mailbox: Mailbox,
+        resolve: Callable[[outcomes.Input], None],
+        metrics: WorkerMetrics,
     ) -> None:
         self._manager = LocalActivities()
         self._dealer = dealer
         self._mailbox = mailbox
         mailbox.draw_from(self._next_cancel)
         self._resolve = resolve
+        self._metrics = metrics
         self._timer: asyncio.TimerHandle | None = None
         self._waiting: asyncio.Task[None] | None = None
         self._on_idle: Callable[[], None] | None = None
@@ -102,6 +108,7 @@ class LocalActivityShell:
             permit.release()
             return
         permit.mark_used(LocalActivitySlotInfo(task.start.activity_type))
+        self._metrics.local_activity_started(task.start.activity_type, task.start.workflow_type)
         self._mailbox.put(task.SerializeToString())
 
     async def _wait_for_slot(self) -> None:
@@ -130,6 +137,8 @@ class LocalActivityShell:
             self._resolve(outcomes.LocalResolved(event.run_id, event.result.seq, event.result))
         elif isinstance(event, PermitReleased):
             cast("Permit", event.permit).release()
+        elif isinstance(event, AttemptOver):
+            self._metrics.local_activity_ended(event)
         elif isinstance(event, CancelsDelivered):
             self._resolve(outcomes.LocalCancelsDelivered(event.run_id))
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from perdure.core.activity_events import ActivityOver
+from perdure.core.activity_reports import ActivityOutcome
+from perdure.core.local_requests import AttemptOver, LocalOutcome
 from perdure.core.outcomes import Counted
 from perdure.temporal.bridge.core_metrics import CoreMetrics
 
-__all__ = ["PollMetrics", "WorkerMetrics"]
+__all__ = ["SILENT", "PollMetrics", "WorkerMetrics"]
 
 _WORKER_TYPES: Final = {
     "workflow": "WorkflowWorker",
@@ -20,6 +23,8 @@ _WORKER_TYPES: Final = {
     "local-activity": "LocalActivityWorker",
     "nexus": "NexusWorker",
 }
+
+_ACTIVITY_ERROR: Final = "ActivityError"
 
 _POLLS: Final = {
     "workflow_task": ("workflow_task_queue_poll_succeed", "workflow_task_queue_poll_empty"),
@@ -93,6 +98,59 @@ class WorkerMetrics:
             metrics = metrics.labelled(failure_reason=counted.reason)
         metrics.count(counted.name)
 
+    def workflow_measured(self, name: str, workflow_type: str, seconds: float) -> None:
+        """What the workflow stream measures."""
+        self._worker.labelled(workflow_type=workflow_type).took(name, seconds)
+
+    def workflow_task_received(self, schedule_to_start: float) -> None:
+        """A poll brought a workflow task that the server had kept so long."""
+        self._worker.took("workflow_task_schedule_to_start_latency", schedule_to_start)
+
+    def cache_size(self, runs: int) -> None:
+        """So many runs are in the cache now."""
+        self._worker.show("sticky_cache_size", runs)
+
+    # Activities
+
+    def activity_received(
+        self, activity_type: str, workflow_type: str, *, eager: bool, waited: float
+    ) -> None:
+        """A task came from a poll, or eagerly with a workflow task; the server had kept it so
+        long."""
+        kind = self._activity(activity_type, workflow_type)
+        kind.labelled(eager=eager).count("activity_task_received")
+        self._worker.took("activity_schedule_to_start_latency", waited)
+
+    def activity_ended(self, over: ActivityOver, since_scheduled: float) -> None:
+        """Lang is done with the task, and the server knows."""
+        kind = self._activity(over.activity_type, over.workflow_type)
+        kind.took("activity_execution_latency", over.ended - over.began)
+        if over.outcome is ActivityOutcome.COMPLETED:
+            kind.took("activity_succeed_endtoend_latency", since_scheduled)
+        elif over.outcome is ActivityOutcome.FAILED and not over.benign:
+            failed = kind.labelled(failure_reason=_ACTIVITY_ERROR)
+            failed.count("activity_execution_failed")
+
+    def local_activity_started(self, activity_type: str, workflow_type: str) -> None:
+        """Lang gets an attempt."""
+        self._activity(activity_type, workflow_type).count("local_activity_total")
+
+    def local_activity_ended(self, over: AttemptOver) -> None:
+        """An attempt ended, for lang or because of its time-out."""
+        kind = self._activity(over.activity_type, over.workflow_type)
+        kind.took("local_activity_execution_latency", over.runtime)
+        if over.outcome is LocalOutcome.COMPLETED:
+            kind.took("local_activity_succeed_endtoend_latency", over.since_scheduled)
+        elif over.outcome is LocalOutcome.CANCELLED:
+            kind.count("local_activity_execution_cancelled")
+        elif not over.benign:
+            timed_out = over.outcome is LocalOutcome.TIMED_OUT
+            failed = kind.labelled(failure_reason="timeout" if timed_out else _ACTIVITY_ERROR)
+            failed.count("local_activity_execution_failed")
+
+    def _activity(self, activity_type: str, workflow_type: str) -> CoreMetrics:
+        return self._worker.labelled(activity_type=activity_type, workflow_type=workflow_type)
+
     # Nexus
 
     def nexus_task_received(self, schedule_to_start: float | None) -> None:
@@ -115,3 +173,7 @@ class WorkerMetrics:
     def nexus_task_answered(self, end_to_end: float) -> None:
         """The server has the answer, so long after the task's scheduled time."""
         self._worker.took("nexus_task_endtoend_latency", end_to_end)
+
+
+SILENT: Final = WorkerMetrics(CoreMetrics(None, ""))
+"""Metrics that go nowhere."""

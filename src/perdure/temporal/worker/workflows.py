@@ -7,6 +7,7 @@ Inputs that arise while actions are carried out wait in a queue, so the stream i
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from perdure.temporal.bridge.retry import message_too_large
 from perdure.temporal.bridge.slots import Permit, WorkflowSlotInfo
 from perdure.temporal.worker import call_sites
 from perdure.temporal.worker.mailbox import Mailbox
+from perdure.temporal.worker.metrics import SILENT, WorkerMetrics
 
 if TYPE_CHECKING:
     from perdure.temporal.worker.local_activities import LocalActivityShell
@@ -60,7 +62,7 @@ class WorkflowShell:
         *,
         on_finished: Callable[[], None] = lambda: None,
         on_run_removed: Callable[[str], None] = lambda _: None,
-        on_counted: Callable[[outcomes.Counted], None] = lambda _: None,
+        metrics: WorkerMetrics = SILENT,
     ) -> None:
         call_sites.watch()
         self.stream = WorkflowStream(settings)
@@ -71,6 +73,8 @@ class WorkflowShell:
         self._service = service
         self._on_finished = on_finished
         self._on_run_removed = on_run_removed
+        self._metrics = metrics
+        self._shown_cache_size = 0
         self._inputs: deque[Input] = deque()
         self._feeding = False
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -88,7 +92,8 @@ class WorkflowShell:
             outcomes.ClearHeartbeat: self._clear_heartbeat,
             outcomes.ReleasePermit: lambda action: action.permit.release(),
             outcomes.RunRemoved: lambda action: self._on_run_removed(action.run_id),
-            outcomes.Counted: on_counted,
+            outcomes.Counted: metrics.workflow_counted,
+            outcomes.Measured: self._measure,
             outcomes.Finished: self._finished,
         }
 
@@ -106,12 +111,18 @@ class WorkflowShell:
                     self._carry_out(action)
         finally:
             self._feeding = False
+        if self.stream.cached_runs != self._shown_cache_size:
+            self._shown_cache_size = self.stream.cached_runs
+            self._metrics.cache_size(self._shown_cache_size)
 
     def new_task(
         self, task: PollWorkflowTaskQueueResponse, permit: Permit, *, sticky: bool = False
     ) -> None:
         """A task from a poll."""
         permit.mark_used(WorkflowSlotInfo(task.workflow_type.name, sticky))
+        if task.HasField("started_time") and task.HasField("scheduled_time"):
+            waited = task.started_time.ToNanoseconds() - task.scheduled_time.ToNanoseconds()
+            self._metrics.workflow_task_received(waited / 1e9)
         self.feed(outcomes.NewTask(task, permit, asyncio.get_running_loop().time()))
 
     def complete(self, raw: bytes) -> None:
@@ -129,6 +140,10 @@ class WorkflowShell:
 
     def _carry_out(self, action: Action) -> None:
         self._handlers[type(action)](action)
+
+    def _measure(self, action: outcomes.Measured) -> None:
+        now = time.time() if action.by_wall_clock else asyncio.get_running_loop().time()
+        self._metrics.workflow_measured(action.name, action.workflow_type, now - action.since)
 
     def _to_lang(self, action: outcomes.LangActivation) -> None:
         self.mailbox.put(action.activation.SerializeToString())
