@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio.api.common.v1 import RetryPolicy
-from temporalio.api.enums.v1 import TimeoutType
+from temporalio.api.enums.v1 import ApplicationErrorCategory, TimeoutType
 from temporalio.api.failure.v1 import Failure
 from temporalio.bridge.proto.activity_result import (
     ActivityExecutionResult,
@@ -26,6 +26,7 @@ from tests.core.support.history_builder import (
 from perdure.core.local_activities import LocalActivities, is_local_token
 from perdure.core.local_entry import Instant
 from perdure.core.local_requests import (
+    AttemptOver,
     CancelsDelivered,
     LocalActivityCancel,
     LocalActivityRequest,
@@ -127,8 +128,16 @@ def test_a_local_activity_from_request_to_result(world: World) -> None:
     assert start.start_to_close_timeout == duration(1000)
     assert start.retry_policy == RETRY
     world.complete(task, when=6)
-    released, resolved = world.manager.drain()
+    released, measured, resolved = world.manager.drain()
     assert released == PermitReleased("permit-1", "activity")
+    assert measured == AttemptOver(
+        activity_type="activity",
+        workflow_type="workflow-type",
+        outcome=LocalOutcome.COMPLETED,
+        benign=False,
+        runtime=2,
+        since_scheduled=3,
+    )
     assert isinstance(resolved, Resolved)
     assert resolved.run_id == "run"
     result = resolved.result
@@ -508,3 +517,26 @@ def test_a_failure_that_speaks_of_a_timeout_is_still_a_failure(world: World) -> 
     world.request(request(retry_policy=RetryPolicy(maximum_attempts=1)))
     world.complete(world.start(), failed(failure))
     assert world.resolved().outcome is LocalOutcome.FAILED
+
+
+def test_every_attempt_is_measured_when_it_ends(world: World) -> None:
+    """Time-outs end an attempt for who measures, whatever lang says later."""
+    policy = RetryPolicy(initial_interval=duration(1), backoff_coefficient=1)
+    world.request(request(retry_policy=policy, start_to_close_timeout=duration(5)))
+    stray = world.start()
+    world.wake(5)
+    world.complete(stray, when=6)
+    world.wake(6)
+    benign = application_failure()
+    benign.application_failure_info.category = (
+        ApplicationErrorCategory.APPLICATION_ERROR_CATEGORY_BENIGN
+    )
+    world.complete(world.start(when=6), failed(benign), when=7)
+    world.wake(8)
+    world.complete(world.start(when=8), CANCELLED, when=10)
+    measured = [event for event in world.manager.drain() if isinstance(event, AttemptOver)]
+    assert [(m.outcome, m.benign, m.runtime) for m in measured] == [
+        (LocalOutcome.TIMED_OUT, False, 5),
+        (LocalOutcome.FAILED, True, 1),
+        (LocalOutcome.CANCELLED, False, 2),
+    ]

@@ -77,22 +77,24 @@ def test_legacy_query_replays_the_run_first() -> None:
 
 
 def test_legacy_query_after_complete() -> None:
-    """A workflow that has ended is asked after its whole history was replayed."""
+    """A workflow that has ended is asked after its whole history was replayed, and does not stay
+    in the cache for that."""
     built = HistoryBuilder()
     built.started()
     built.full_task()
     built.completed()
     stage = Stage()
-    stage.poll_query(built, sticky=False)
-    stage.activation()
-    stage.complete(complete_workflow())
     for _ in range(2):
+        stage.poll_query(built, sticky=False)
+        stage.activation()
+        stage.complete(complete_workflow())
         assert kinds(stage.activation()) == ["query_workflow"]
         stage.complete(answer_query())
         stage.query_answer()
         stage.report()
+        assert stage.eviction().reason == Reason.WORKFLOW_EXECUTION_ENDING
         assert stage.is_quiet
-        stage.poll_query(built, sticky=False)
+        assert stage.stream.cached_runs == 0
 
 
 def test_a_failed_legacy_query() -> None:

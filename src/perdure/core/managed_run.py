@@ -309,7 +309,7 @@ class ManagedRun:
         if task is not None:
             self._start(task)
             return True
-        if self.ended:
+        if self.ended or self.machines.have_seen_terminal_event:
             self.request_eviction(_COMPLETED)
             return True
         return False
