@@ -82,7 +82,6 @@ class _Unread(NamedTuple):
 
     work: PreparedTask
     permit: object
-    received_at: float
     verdict: Verdict
 
 
@@ -192,7 +191,7 @@ class WorkflowStream:
                 query_only=work.is_query_only,
             )
         except EmptyTask as error:
-            self._cannot_read(work, permit, received_at, error.message)
+            self._cannot_read(work, permit, error.message)
             return
         self._read_on(_Reading(work, permit, received_at, pages))
 
@@ -201,7 +200,7 @@ class WorkflowStream:
         try:
             following = reading.pages.next_update()
         except BrokenPages as error:
-            self._cannot_read(work, reading.permit, reading.received_at, error.message)
+            self._cannot_read(work, reading.permit, error.message)
             return
         if isinstance(following, HistoryUpdate):
             self._offer(
@@ -295,16 +294,14 @@ class WorkflowStream:
             reader.fetch_failed(given.text)
             self._go_on(reader)
         else:
-            self._cannot_read(reader.work, reader.permit, reader.received_at, given.text)
+            self._cannot_read(reader.work, reader.permit, given.text)
 
-    def _cannot_read(
-        self, work: PreparedTask, permit: object, received_at: float, text: str
-    ) -> None:
+    def _cannot_read(self, work: PreparedTask, permit: object, text: str) -> None:
         """Without its history a task can only fail; a cached run of it is stale, and leaves.
 
         Then the task fails when the run has left, so that the server does not give it back before.
         """
-        unread = _Unread(work, permit, received_at, history_missing(text))
+        unread = _Unread(work, permit, history_missing(text))
         run = self._runs.get(work.run_id)
         if run is None:
             self._fail_unread(unread)

@@ -25,7 +25,7 @@ from perdure.core.local_activities import (
 from perdure.core.local_requests import AttemptOver, LocalRequest
 from perdure.temporal.bridge.slots import Dealer, LocalActivitySlotInfo, Permit
 from perdure.temporal.worker.mailbox import Mailbox
-from perdure.temporal.worker.metrics import WorkerMetrics
+from perdure.temporal.worker.metrics import SILENT, WorkerMetrics
 
 __all__ = ["LocalActivityShell"]
 
@@ -38,7 +38,7 @@ class LocalActivityShell:
         dealer: Dealer,
         mailbox: Mailbox,
         resolve: Callable[[outcomes.Input], None],
-        metrics: WorkerMetrics,
+        metrics: WorkerMetrics = SILENT,
     ) -> None:
         self._manager = LocalActivities()
         self._dealer = dealer
