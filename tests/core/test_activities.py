@@ -645,12 +645,15 @@ def test_max_tq_acts_set_passed_to_poll_properly() -> None:
 
 
 def test_the_version_of_the_worker_is_told() -> None:
+    build = BuildId("1", use_for_versioning=True)
     by_build = ActivityReports(
-        ActivitySettings("n", "q", "me", versioning=BuildId("1", use_for_versioning=True))
+        ActivitySettings("n", "q", "me", versioning=build, server_knows_build_ids=True)
     ).poll()
     assert by_build.worker_version_capabilities.build_id == "1"
     assert by_build.worker_version_capabilities.use_versioning
     assert not by_build.HasField("deployment_options")
+    to_older_server = ActivityReports(ActivitySettings("n", "q", "me", versioning=build)).poll()
+    assert not to_older_server.HasField("worker_version_capabilities")
     deployment = DeploymentVersion("deployment", "2", use_worker_versioning=True)
     by_deployment = ActivityReports(ActivitySettings("n", "q", "me", versioning=deployment)).poll()
     assert by_deployment.deployment_options.deployment_name == "deployment"

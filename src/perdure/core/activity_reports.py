@@ -27,7 +27,7 @@ from temporalio.bridge.proto.activity_result.activity_result_pb2 import Activity
 from temporalio.bridge.proto.activity_task.activity_task_pb2 import ActivityTask, Start
 
 from perdure.core.outcomes import BuildId, Versioning
-from perdure.core.worker_version import deployment_options, version_stamp
+from perdure.core.worker_version import deployment_options, version_capabilities, version_stamp
 from perdure.errors import CallerError
 
 __all__ = [
@@ -75,6 +75,7 @@ class ActivitySettings:
     graceful_shutdown_period: float = 0.0
     max_task_queue_activities_per_second: float | None = None
     """Asked of the server, for all workers of the task queue together."""
+    server_knows_build_ids: bool = False
     worker_instance_key: str = ""
     worker_control_task_queue: str = ""
 
@@ -181,9 +182,8 @@ class ActivityReports:
         )
         if rate is not None:
             request.task_queue_metadata.CopyFrom(_metadata(rate))
-        if self._stamp is not None:
-            request.worker_version_capabilities.build_id = self._stamp.build_id
-            request.worker_version_capabilities.use_versioning = self._stamp.use_versioning
+        if settings.server_knows_build_ids:
+            request.worker_version_capabilities.CopyFrom(version_capabilities(settings.versioning))
         return request
 
     def heartbeat(self, token: bytes, details: Payloads) -> RecordActivityTaskHeartbeatRequest:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import grpc
+
 __all__ = ["ConfigError", "PollShutdownError", "RPCError"]
 
 
@@ -18,6 +20,13 @@ class RPCError(Exception):
     @property
     def message(self) -> str:
         return str(self.args[1])
+
+    @property
+    def status(self) -> str:
+        """Code and message, written as the compiled core writes them."""
+        names = (code.name for code in grpc.StatusCode if code.value[0] == self.code)
+        name = next(names, "UNKNOWN").title().replace("_", "")
+        return f'Status {{ code: {name}, message: "{self.message}" }}'
 
 
 class PollShutdownError(Exception):

@@ -68,7 +68,7 @@ class ActivityShell(EagerActivities):
         self._pollers: Pollers[PollActivityTaskQueueResponse] = Pollers(
             settings.activity_pollers,
             reserve=self._reserve,
-            poll=lambda: service.poll_activity(request),
+            poll=lambda seconds: service.poll_activity(request, seconds),
             deliver=self._polled,
             failed=failed,
             metrics=metrics.polls("activity_task"),
@@ -76,11 +76,11 @@ class ActivityShell(EagerActivities):
 
     # Tasks
 
-    def start(self) -> None:
-        """Begin to poll, if that has not begun."""
+    def start(self, *, suggests: bool) -> None:
+        """Begin to poll, if that has not begun; `suggests` as in `PollScaler`."""
         if not self._started:
             self._started = True
-            self._pollers.start()
+            self._pollers.start(suggests=suggests)
 
     def try_reserve(self) -> Permit | None:
         return None if self._stopping else self._dealer.try_reserve()
@@ -214,6 +214,7 @@ def _activity_settings(settings: WorkerSettings) -> ActivitySettings:
         max_heartbeat_throttle=settings.max_heartbeat_throttle,
         graceful_shutdown_period=settings.graceful_shutdown_period,
         max_task_queue_activities_per_second=settings.max_task_queue_activities_per_second,
+        server_knows_build_ids=settings.server_knows_build_ids,
         worker_instance_key=settings.instance_key,
     )
 

@@ -13,12 +13,10 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
-from temporalio.api.enums.v1 import TaskQueueKind, TaskQueueType
+from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.namespace.v1 import NamespaceInfo as ServerNamespaceInfo
-from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import (
     DescribeNamespaceRequest,
-    PollWorkflowTaskQueueRequest,
     PollWorkflowTaskQueueResponse,
     ShutdownWorkerRequest,
 )
@@ -27,6 +25,7 @@ from temporalio.bridge.proto.workflow_activation import RemoveFromCache
 
 from perdure.core import outcomes
 from perdure.core.local_activities import is_local_token
+from perdure.core.task import MalformedTask
 from perdure.temporal.bridge.errors import PollShutdownError, RPCError
 from perdure.temporal.bridge.slots import Dealer, Permit, SlotReserveCtx, supplier
 from perdure.temporal.errors import NotBuilt
@@ -34,14 +33,12 @@ from perdure.temporal.worker.activities import ActivityShell
 from perdure.temporal.worker.local_activities import LocalActivityShell
 from perdure.temporal.worker.mailbox import Mailbox
 from perdure.temporal.worker.metrics import WorkerMetrics
-from perdure.temporal.worker.polling import Pollers
 from perdure.temporal.worker.service import GrpcService
 from perdure.temporal.worker.settings import (
-    PollerCounts,
-    WorkerSettings,
     stream_settings,
     worker_settings,
 )
+from perdure.temporal.worker.workflow_polls import WorkflowPolls
 from perdure.temporal.worker.workflows import WorkflowShell
 
 if TYPE_CHECKING:
@@ -62,7 +59,11 @@ class LiveWorker:
         if config.task_types.enable_nexus:
             raise NotBuilt("Nexus tasks in a worker", "leave out nexus_service_handlers")
         self._config = config
-        self._settings = settings = worker_settings(config, client.identity)
+        self._settings = settings = worker_settings(
+            config,
+            client.identity,
+            server_knows_build_ids=client.capabilities.build_id_based_versioning,
+        )
         self._client = client
         self._service = GrpcService(client, settings.namespace)
         self._log = client.runtime.log
@@ -75,7 +76,7 @@ class LiveWorker:
         self._activity_mailbox = Mailbox()
         self._stopping = False
         self._stopped: asyncio.Task[None] | None = None
-        self._workflow_pollers: list[Pollers[PollWorkflowTaskQueueResponse]] = []
+        self._workflow_polls: WorkflowPolls | None = None
         tuner = config.tuner
         self._workflow_slots = self._dealer(
             "workflow",
@@ -99,6 +100,14 @@ class LiveWorker:
             )
         if settings.enable_workflows:
             self._workflows = self._workflow_shell(config)
+            self._workflow_polls = WorkflowPolls(
+                settings,
+                self._service,
+                self._workflow_slots,
+                self._workflows,
+                metrics=self._metrics,
+                failed=self._workflow_poll_failed,
+            )
         self._workflows_over = self._workflows is None
         self._activities_over = self._activities is None
         self._local_over = self._workflows is None or self._workflows.local is None
@@ -113,6 +122,7 @@ class LiveWorker:
             self._service,
             on_finished=self._workflows_finished,
             metrics=self._metrics,
+            on_unusable=self._task_unusable,
         )
         if settings.enable_local_activities:
             shell.local = LocalActivityShell(
@@ -144,15 +154,17 @@ class LiveWorker:
         ).SerializeToString()
 
     def poll_workflow_activation(self) -> asyncio.Future[bytes]:
-        if self._workflows is None:
+        if self._workflows is None or self._workflow_polls is None:
             return _failed(PollShutdownError())
-        if not self._workflow_pollers and not self._stopping:
-            self._start_workflow_pollers()
+        if not self._stopping and not self._workflow_polls.started:
+            self._workflow_polls.start(suggests=self._capabilities.poller_autoscaling)
+            if self._settings.enable_local_activities:
+                self._local_slots.show()
         return self._workflows.mailbox.poll()
 
     def poll_activity_task(self) -> asyncio.Future[bytes]:
         if self._activities is not None and not self._stopping:
-            self._activities.start()
+            self._activities.start(suggests=self._capabilities.poller_autoscaling)
         return self._activity_mailbox.poll()
 
     def complete_workflow_activation(self, raw: bytes) -> None:
@@ -189,7 +201,7 @@ class LiveWorker:
 
     def try_reserve_workflow(self) -> Permit | None:
         """A slot for the first task of a workflow; only for a worker that lang polls."""
-        if self._stopping or not self._workflow_pollers:
+        if self._stopping or self._workflow_polls is None or not self._workflow_polls.started:
             return None
         return self._workflow_slots.try_reserve()
 
@@ -223,16 +235,16 @@ class LiveWorker:
                     await slots.all_returned()
 
     async def _stop(self) -> None:
-        for pollers in self._workflow_pollers:
-            pollers.stop()
+        if self._workflow_polls is not None:
+            self._workflow_polls.stop()
         if self._activities is not None:
             self._activities.stop()
         if self._workflows is not None:
             self._workflows.feed(outcomes.ShutdownRequested())
         await self._tell_server()
         by_server = self._capabilities.worker_poll_complete_on_shutdown
-        for pollers in self._workflow_pollers:
-            await pollers.ended(by_server=by_server)
+        if self._workflow_polls is not None:
+            await self._workflow_polls.ended(by_server=by_server)
         if self._workflows is not None:
             self._workflows.feed(outcomes.PollersStopped())
         if self._activities is not None:
@@ -280,50 +292,17 @@ class LiveWorker:
 
     # Polls
 
-    def _start_workflow_pollers(self) -> None:
-        counts = self._settings.workflow_pollers
-        if self._settings.sticky_queue is None:
-            shares = [(counts, False)]
-        else:
-            normal = max(1, int(counts.maximum * self._settings.normal_share))
-            normal = min(normal, counts.maximum - 1)
-            shares = [
-                (_share(counts, normal), False),
-                (_share(counts, counts.maximum - normal), True),
-            ]
-        for share, sticky in shares:
-            self._workflow_pollers.append(self._workflow_poller(share, sticky=sticky))
-        for pollers in self._workflow_pollers:
-            pollers.start()
-        if self._settings.enable_local_activities:
-            self._local_slots.show()
-
-    def _workflow_poller(
-        self, counts: PollerCounts, *, sticky: bool
-    ) -> Pollers[PollWorkflowTaskQueueResponse]:
-        request = workflow_poll(self._settings, sticky=sticky)
-        workflows = self._workflows
-        assert workflows is not None
-
-        def deliver(task: PollWorkflowTaskQueueResponse, permit: Permit) -> None:
-            workflows.new_task(task, permit, sticky=sticky)
-
-        return Pollers(
-            counts,
-            reserve=lambda: self._workflow_slots.reserve(sticky=sticky),
-            poll=lambda: self._service.poll_workflow(request),
-            deliver=deliver,
-            failed=self._workflow_poll_failed,
-            metrics=self._metrics.polls("sticky_workflow_task" if sticky else "workflow_task"),
-        )
+    def _task_unusable(self, error: MalformedTask) -> None:
+        message = "Server returned an unparseable workflow task"
+        self._log.write(40, _TARGET, message, error=error.message)
 
     def _workflow_poll_failed(self, error: Exception) -> None:
         assert self._workflows is not None
-        self._workflows.mailbox.fail(RuntimeError(f"Poll failure: {_text(error)}"))
+        self._workflows.mailbox.fail(_poll_failure(error))
         self.initiate_shutdown()
 
     def _activity_poll_failed(self, error: Exception) -> None:
-        self._activity_mailbox.fail(RuntimeError(f"Poll failure: {_text(error)}"))
+        self._activity_mailbox.fail(_poll_failure(error))
         self.initiate_shutdown()
 
     def _dealer(self, kind: str, config: object, limit: int | None = None) -> Dealer:
@@ -348,38 +327,13 @@ class LiveWorker:
         )
 
 
-def workflow_poll(settings: WorkerSettings, *, sticky: bool) -> PollWorkflowTaskQueueRequest:
-    """The request of a poll of the task queue, or of the worker's own sticky one."""
-    if sticky:
-        queue = TaskQueue(
-            name=settings.sticky_queue or "",
-            kind=TaskQueueKind.TASK_QUEUE_KIND_STICKY,
-            normal_name=settings.task_queue,
-        )
-    else:
-        queue = TaskQueue(name=settings.task_queue, kind=TaskQueueKind.TASK_QUEUE_KIND_NORMAL)
-    return PollWorkflowTaskQueueRequest(
-        namespace=settings.namespace,
-        task_queue=queue,
-        identity=settings.identity,
-        worker_instance_key=settings.instance_key,
-        binary_checksum=settings.build_id,
-        worker_version_capabilities=settings.version_capabilities(),
-        deployment_options=settings.deployment_options(),
-    )
-
-
-def _share(counts: PollerCounts, most: int) -> PollerCounts:
-    return PollerCounts(min(counts.minimum, most), most, min(max(counts.initial, 1), most))
-
-
 def _failed(error: Exception) -> asyncio.Future[bytes]:
     future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
     future.set_exception(error)
     return future
 
 
-def _text(error: Exception) -> str:
+def _poll_failure(error: Exception) -> RuntimeError:
     if isinstance(error, RPCError):
-        return f"code {error.code}, {error.message}"
-    return str(error)
+        return RuntimeError(f"Poll failure: Unhandled grpc error when polling: {error.status}")
+    return RuntimeError(f"Poll failure: {error}")

@@ -1,23 +1,33 @@
 """Polls for tasks: each holds a permit before it asks, and gives it away with the task.
 
-A number of loops poll at the same time. With autoscaling the server's suggestions move that number
-between its bounds. Stopping ends loops that wait for a permit at once; polls that are under way
-are ended by the server (when it can) or cancelled.
+A number of loops poll at the same time, as many as the scaler wants. Refused polls are tried again
+for as long as the rules of `bridge.retry` say; what they call final ends the loop and is reported,
+and so is a fault of our own. Stopping ends loops that wait (for a slot, for their turn, or to try
+again) at once; polls that are under way are ended by the server (when it can) or cancelled.
+
+Invariant: a permit that a loop holds is either given away with a task or released, however the
+loop ends.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, cast
 
+from google.protobuf.message import Message
 from temporalio.api.taskqueue.v1 import PollerScalingDecision
 
+from perdure.core.rate_limit import RateLimit
+from perdure.temporal.bridge.errors import RPCError
+from perdure.temporal.bridge.retry import POLLS, Retries
 from perdure.temporal.bridge.slots import Permit
 from perdure.temporal.worker.metrics import PollMetrics
+from perdure.temporal.worker.poller_scaling import PollScaler
 from perdure.temporal.worker.settings import PollerCounts
 
-__all__ = ["Pace", "Pollers"]
+__all__ = ["Pace", "Pollers", "Turns"]
 
 _STOP = 1.0
 
@@ -33,23 +43,50 @@ class PolledTask(Protocol):
 
 
 Task = TypeVar("Task", bound=PolledTask)
+_Answer_contra = TypeVar("_Answer_contra", bound=PolledTask, contravariant=True)
 
 
 class Pace:
     """Lets through at most so many a second, evenly spaced."""
 
     def __init__(self, per_second: float | None) -> None:
-        self._gap = 1 / per_second if per_second else 0.0
-        self._next = 0.0
+        self._limit = RateLimit(per_second) if per_second is not None else None
 
     async def wait(self) -> None:
-        if not self._gap:
-            return
-        now = asyncio.get_running_loop().time()
-        at = max(now, self._next)
-        self._next = at + self._gap
-        if at > now:
-            await asyncio.sleep(at - now)
+        if self._limit is not None and (delay := self._limit.reserve(_now())) > 0:
+            await asyncio.sleep(delay)
+
+
+class Turns(Protocol[_Answer_contra]):
+    """Who may poll next, where polls of several kinds share their slots."""
+
+    async def wait(self) -> None:
+        """Until it is this kind's turn."""
+
+    def is_mine(self) -> bool:
+        """Whether it is this kind's turn now."""
+
+    def began(self) -> None:
+        """A poll of this kind is under way."""
+
+    def ended(self, answer: _Answer_contra | None) -> None:
+        """It is over, with this answer if it has one."""
+
+
+class _Always:
+    """Nobody to share with."""
+
+    async def wait(self) -> None:
+        """It is always our turn."""
+
+    def is_mine(self) -> bool:
+        return True
+
+    def began(self) -> None:
+        """Nobody asks."""
+
+    def ended(self, answer: object) -> None:
+        """Nobody asks."""
 
 
 class Pollers(Generic[Task]):
@@ -60,27 +97,34 @@ class Pollers(Generic[Task]):
         counts: PollerCounts,
         *,
         reserve: Callable[[], Awaitable[Permit]],
-        poll: Callable[[], Awaitable[Task]],
+        poll: Callable[[float], Awaitable[Task]],
         deliver: Callable[[Task, Permit], None],
         failed: Callable[[Exception], None],
         metrics: PollMetrics,
+        turns: Turns[Task] | None = None,
     ) -> None:
+        """`poll` asks the server once, for so many seconds at most, and raises `RPCError`."""
+        self._scaler = PollScaler(counts)
         self._metrics = metrics
-        self._counts = counts
         self._reserve = reserve
         self._poll = poll
         self._deliver = deliver
         self._failed = failed
-        self._target = counts.initial
+        self._turns: Turns[Task] = turns or _Always()
         self._stopping = False
         self._loops: set[asyncio.Task[None]] = set()
         self._polling: set[asyncio.Task[None]] = set()
 
-    def start(self) -> None:
-        while len(self._loops) < self._target and not self._stopping:
-            loop = asyncio.get_running_loop().create_task(self._run())
-            self._loops.add(loop)
-            loop.add_done_callback(self._ended)
+    @property
+    def under_way(self) -> int:
+        """How many polls wait for the server."""
+        return len(self._polling)
+
+    def start(self, *, suggests: bool = False) -> None:
+        """Poll as often as is wanted; `suggests` says that the server is known to say how often."""
+        if suggests:
+            self._scaler.suggests = True
+        self._fill()
 
     def stop(self) -> None:
         """Begin no new poll; polls under way go on."""
@@ -97,34 +141,73 @@ class Pollers(Generic[Task]):
         if self._loops:
             await asyncio.wait(list(self._loops))
 
+    def _fill(self) -> None:
+        while len(self._loops) < self._scaler.target and not self._stopping:
+            loop = asyncio.get_running_loop().create_task(self._run())
+            self._loops.add(loop)
+            loop.add_done_callback(self._ended)
+
     async def _run(self) -> None:
-        me = asyncio.current_task()
-        assert me is not None
-        while not self._stopping and len(self._loops) <= self._target:
-            permit = await self._reserve()
-            self._polling.add(me)
-            self._metrics.began()
+        while not self._stopping and len(self._loops) <= self._scaler.target:
+            permit = await self._permit()
             try:
-                task = await self._poll()
+                task = await self._answer()
+                if task.task_token:
+                    self._deliver(task, permit)
+                else:
+                    permit.release()
             except BaseException:
                 permit.release()
                 raise
-            finally:
-                self._polling.discard(me)
-                self._metrics.ended()
-            if task.task_token or not self._stopping:
-                self._metrics.answered(with_task=bool(task.task_token))
-            self._rescale(task.poller_scaling_decision.poll_request_delta_suggestion)
-            if task.task_token:
-                self._deliver(task, permit)
-            else:
-                permit.release()
+            self._rescale(task)
 
-    def _rescale(self, delta: int) -> None:
-        if delta and self._counts.minimum != self._counts.maximum:
-            wanted = self._target + delta
-            self._target = max(self._counts.minimum, min(self._counts.maximum, wanted))
-            self.start()
+    async def _permit(self) -> Permit:
+        """A slot at our turn; one that comes too late is left to those whose turn it is."""
+        while True:
+            await self._turns.wait()
+            permit = await self._reserve()
+            if self._turns.is_mine():
+                return permit
+            permit.release()
+
+    async def _answer(self) -> Task:
+        """What the server says, however often it must be asked."""
+        retries = Retries(POLLS, poll=True, now=_now(), random=random.random)
+        while True:
+            try:
+                return await self._ask()
+            except RPCError as error:
+                self._scaler.failed(error.code)
+                delay = retries.after(error.code, error.message, _now())
+                if delay is None:
+                    raise
+            if self._stopping:
+                raise asyncio.CancelledError
+            await asyncio.sleep(delay)
+
+    async def _ask(self) -> Task:
+        me = asyncio.current_task()
+        assert me is not None
+        answer = None
+        self._polling.add(me)
+        self._turns.began()
+        self._metrics.began()
+        try:
+            answer = await self._poll(self._scaler.deadline(_now()))
+        finally:
+            self._polling.discard(me)
+            self._turns.ended(answer)
+            self._metrics.ended()
+        if answer.task_token or not self._stopping:
+            self._metrics.answered(with_task=bool(answer.task_token))
+        return answer
+
+    def _rescale(self, task: Task) -> None:
+        suggestion = None
+        if cast("Message", task).HasField("poller_scaling_decision"):
+            suggestion = task.poller_scaling_decision.poll_request_delta_suggestion
+        self._scaler.polled(empty=not task.task_token, suggestion=suggestion, now=_now())
+        self._fill()
 
     def _ended(self, loop: asyncio.Task[None]) -> None:
         self._loops.discard(loop)
@@ -133,3 +216,7 @@ class Pollers(Generic[Task]):
         error = loop.exception()
         if isinstance(error, Exception) and not self._stopping:
             self._failed(error)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

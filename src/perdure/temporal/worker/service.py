@@ -1,6 +1,7 @@
 """What a worker needs of a Temporal server: a narrow protocol and its form over gRPC.
 
 An in-process service can stand in for the server by having these methods. All raise `RPCError`.
+Polls ask once, for at most so many seconds as they are given; whoever polls tries again.
 """
 
 from __future__ import annotations
@@ -67,11 +68,11 @@ class WorkflowService(WorkflowTaskService, Protocol):
     ) -> DescribeNamespaceResponse: ...
 
     async def poll_workflow(
-        self, request: PollWorkflowTaskQueueRequest
+        self, request: PollWorkflowTaskQueueRequest, deadline: float
     ) -> PollWorkflowTaskQueueResponse: ...
 
     async def poll_activity(
-        self, request: PollActivityTaskQueueRequest
+        self, request: PollActivityTaskQueueRequest, deadline: float
     ) -> PollActivityTaskQueueResponse: ...
 
     async def answer_activity(self, request: ActivityAnswer) -> None: ...
@@ -96,14 +97,18 @@ class GrpcService:
         return await self._call("describe_namespace", request, DescribeNamespaceResponse)
 
     async def poll_workflow(
-        self, request: PollWorkflowTaskQueueRequest
+        self, request: PollWorkflowTaskQueueRequest, deadline: float
     ) -> PollWorkflowTaskQueueResponse:
-        return await self._call("poll_workflow_task_queue", request, PollWorkflowTaskQueueResponse)
+        return PollWorkflowTaskQueueResponse.FromString(
+            await self._send("poll_workflow_task_queue", request, retry=False, deadline=deadline)
+        )
 
     async def poll_activity(
-        self, request: PollActivityTaskQueueRequest
+        self, request: PollActivityTaskQueueRequest, deadline: float
     ) -> PollActivityTaskQueueResponse:
-        return await self._call("poll_activity_task_queue", request, PollActivityTaskQueueResponse)
+        return PollActivityTaskQueueResponse.FromString(
+            await self._send("poll_activity_task_queue", request, retry=False, deadline=deadline)
+        )
 
     async def complete_workflow_task(
         self, request: RespondWorkflowTaskCompletedRequest
@@ -146,10 +151,13 @@ class GrpcService:
     async def _call(self, name: str, request: Message, response: type[_Response]) -> _Response:
         return response.FromString(await self._send(name, request))
 
-    async def _send(self, name: str, request: Message, *, retry: bool = True) -> bytes:
+    async def _send(
+        self, name: str, request: Message, *, retry: bool = True, deadline: float | None = None
+    ) -> bytes:
         return await self.client.call(
             find("workflow", name),
             request.SerializeToString(),
             retry=retry,
+            timeout=deadline,
             namespace=self._namespace,
         )

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 from temporalio.api.common.v1 import WorkerVersionCapabilities
 from temporalio.api.deployment.v1 import WorkerDeploymentOptions
 from temporalio.bridge.worker import (
+    FixedSizeSlotSupplier,
     PollerBehaviorAutoscaling,
     PollerBehaviorSimpleMaximum,
+    ResourceBasedSlotSupplier,
     WorkerDeploymentOptions as BridgeDeploymentOptions,
     WorkerVersioningStrategyLegacyBuildIdBased,
     WorkerVersioningStrategyNone,
 )
 
 from perdure.core.outcomes import BuildId, DeploymentVersion, StreamSettings, Versioning
-from perdure.core.worker_version import deployment_options
+from perdure.core.worker_version import deployment_options, version_capabilities
 
 if TYPE_CHECKING:
     from temporalio.bridge.worker import PollerBehavior, WorkerConfig
@@ -27,11 +29,15 @@ __all__ = ["PollerCounts", "WorkerSettings", "poller_counts", "stream_settings",
 
 @dataclass(frozen=True, slots=True)
 class PollerCounts:
-    """How many polls of a kind are under way at least, at most and at the start."""
+    """How many polls of a kind are under way at least, at most and at the start.
+
+    `scaled` says that the number follows what the server suggests.
+    """
 
     minimum: int
     maximum: int
     initial: int
+    scaled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,48 +62,44 @@ class WorkerSettings:
     enable_workflows: bool
     enable_activities: bool
     enable_local_activities: bool
+    server_knows_build_ids: bool = False
 
     @property
     def build_id(self) -> str:
         return self.versioning.build_id
 
-    def version_capabilities(self) -> WorkerVersionCapabilities:
+    def version_capabilities(self) -> WorkerVersionCapabilities | None:
         """What a poll says about this worker's version."""
-        if isinstance(self.versioning, DeploymentVersion):
-            return WorkerVersionCapabilities(
-                build_id=self.versioning.build_id,
-                use_versioning=self.versioning.use_worker_versioning,
-                deployment_series_name=self.versioning.deployment_name,
-            )
-        return WorkerVersionCapabilities(
-            build_id=self.versioning.build_id, use_versioning=self.versioning.use_for_versioning
-        )
+        return version_capabilities(self.versioning) if self.server_knows_build_ids else None
 
     def deployment_options(self) -> WorkerDeploymentOptions | None:
         """What a poll or an answer says about this worker's deployment."""
         return deployment_options(self.versioning)
 
 
-def worker_settings(config: WorkerConfig, client_identity: str) -> WorkerSettings:
+def worker_settings(
+    config: WorkerConfig, client_identity: str, *, server_knows_build_ids: bool = False
+) -> WorkerSettings:
     """Read the SDK's configuration; ValueError when it contradicts itself."""
     identity = config.identity_override or client_identity
-    if not config.task_queue:
-        raise ValueError("a worker needs a task queue")
-    caching = config.max_cached_workflows > 0
+    _check(config)
+    cached = config.max_cached_workflows
+    if _has_one_slot(config.tuner.workflow_slot_supplier):
+        cached = 0
     pollers = poller_counts(config.workflow_task_poller_behavior)
-    if config.task_types.enable_workflows and caching and pollers.maximum < 2:
+    if config.max_cached_workflows and not pollers.scaled and pollers.maximum < 2:
         raise ValueError(
-            "with cached workflows a worker needs at least two concurrent workflow task polls, "
-            "one for the task queue and one for its own sticky queue"
+            "Invalid worker config: `max_cached_workflows` > 0 requires "
+            "`workflow_task_poller_behavior` to be at least 2"
         )
     return WorkerSettings(
         namespace=config.namespace,
         task_queue=config.task_queue,
-        sticky_queue=f"{identity}-{uuid.uuid4().hex}" if caching else None,
+        sticky_queue=f"{identity}-{uuid.uuid4().hex}" if cached else None,
         identity=identity,
         instance_key=str(uuid.uuid4()),
         versioning=_versioning(config),
-        max_cached_workflows=config.max_cached_workflows,
+        max_cached_workflows=cached,
         workflow_pollers=pollers,
         normal_share=config.nonsticky_to_sticky_poll_ratio,
         activity_pollers=poller_counts(config.activity_task_poller_behavior),
@@ -109,6 +111,7 @@ def worker_settings(config: WorkerConfig, client_identity: str) -> WorkerSetting
         enable_workflows=config.task_types.enable_workflows,
         enable_activities=config.task_types.enable_remote_activities,
         enable_local_activities=config.task_types.enable_local_activities,
+        server_knows_build_ids=server_knows_build_ids,
     )
 
 
@@ -148,16 +151,58 @@ def stream_settings(
 
 
 def poller_counts(behavior: PollerBehavior) -> PollerCounts:
+    """Read how to poll; ValueError when it cannot be done so."""
     if isinstance(behavior, PollerBehaviorSimpleMaximum):
         count = behavior.simple_maximum
-        counts = PollerCounts(count, count, count)
-    elif isinstance(behavior, PollerBehaviorAutoscaling):
-        counts = PollerCounts(behavior.minimum, behavior.maximum, behavior.initial)
-    else:
+        if count < 1:
+            raise ValueError(
+                "Invalid worker config: SimpleMaximum poller behavior must be at least 1"
+            )
+        return PollerCounts(count, count, count)
+    if not isinstance(behavior, PollerBehaviorAutoscaling):
         raise ValueError(f"unknown poller behavior {behavior!r}")  # noqa: TRY004
-    if counts.minimum < 1 or not counts.minimum <= counts.initial <= counts.maximum:
-        raise ValueError(f"a worker cannot poll so: {behavior!r}")
-    return counts
+    counts = PollerCounts(behavior.minimum, behavior.maximum, behavior.initial, scaled=True)
+    if counts.minimum < 1:
+        problem = "Autoscaling minimum poller behavior must be at least 1"
+    elif counts.maximum < counts.minimum:
+        problem = "Autoscaling maximum must be greater than or equal to minimum"
+    elif not counts.minimum <= counts.initial <= counts.maximum:
+        problem = "Autoscaling initial must be between minimum and maximum"
+    else:
+        return counts
+    raise ValueError(f"Invalid worker config: {problem}")
+
+
+_UNSIGNED = (
+    "max_cached_workflows",
+    "sticky_queue_schedule_to_start_timeout_millis",
+    "max_heartbeat_throttle_interval_millis",
+    "default_heartbeat_throttle_interval_millis",
+    "max_eager_activity_reservations_per_workflow_task",
+    "graceful_shutdown_period_millis",
+)
+
+
+def _check(config: WorkerConfig) -> None:
+    for name in _UNSIGNED:
+        if getattr(config, name) < 0:
+            raise TypeError(f"failed to extract field WorkerConfig.{name}")
+    poller_counts(config.nexus_task_poller_behavior)
+    rate = config.max_activities_per_second
+    if rate is not None and not rate > 0:
+        raise ValueError(
+            "Invalid worker config: `max_worker_activities_per_second` must be positive and nonzero"
+        )
+
+
+def _has_one_slot(supplier: object) -> bool:
+    """Whether there can never be a slot for a sticky poll beside one of the task queue.
+
+    Such a worker keeps no workflows, otherwise each of the two polls would starve the other one.
+    """
+    if isinstance(supplier, FixedSizeSlotSupplier):
+        return supplier.num_slots == 1
+    return isinstance(supplier, ResourceBasedSlotSupplier) and supplier.maximum_slots == 1
 
 
 def _versioning(config: WorkerConfig) -> Versioning:

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import (
@@ -21,6 +21,7 @@ from temporalio.bridge.proto.workflow_completion import WorkflowActivationComple
 
 from perdure.core import outcomes
 from perdure.core.outcomes import Action, Input, Problem, ProblemKind, StreamSettings
+from perdure.core.task import MalformedTask
 from perdure.core.workflow_stream import WorkflowStream
 from perdure.temporal.bridge.errors import PollShutdownError, RPCError
 from perdure.temporal.bridge.retry import message_too_large
@@ -63,6 +64,7 @@ class WorkflowShell:
         on_finished: Callable[[], None] = lambda: None,
         on_run_removed: Callable[[str], None] = lambda _: None,
         metrics: WorkerMetrics = SILENT,
+        on_unusable: Callable[[MalformedTask], None] = lambda _: None,
     ) -> None:
         call_sites.watch()
         self.stream = WorkflowStream(settings)
@@ -75,6 +77,7 @@ class WorkflowShell:
         self._on_run_removed = on_run_removed
         self._metrics = metrics
         self._shown_cache_size = 0
+        self._on_unusable = on_unusable
         self._inputs: deque[Input] = deque()
         self._feeding = False
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -107,13 +110,23 @@ class WorkflowShell:
         self._feeding = True
         try:
             while self._inputs:
-                for action in self.stream.handle(self._inputs.popleft()):
-                    self._carry_out(action)
+                self._take(self._inputs.popleft())
         finally:
             self._feeding = False
         if self.stream.cached_runs != self._shown_cache_size:
             self._shown_cache_size = self.stream.cached_runs
             self._metrics.cache_size(self._shown_cache_size)
+
+    def _take(self, given: Input) -> None:
+        try:
+            actions = self.stream.handle(given)
+        except MalformedTask as error:
+            assert isinstance(given, outcomes.NewTask), "other inputs bring no task"
+            self._on_unusable(error)
+            cast("Permit", given.permit).release()
+            return
+        for action in actions:
+            self._carry_out(action)
 
     def new_task(
         self, task: PollWorkflowTaskQueueResponse, permit: Permit, *, sticky: bool = False
