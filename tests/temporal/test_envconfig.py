@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from temporalio.envconfig import ClientConfig, ClientConfigProfile
 from temporalio.service import TLSConfig
+from tests.temporal.cores import on_both_cores
 
 from perdure.temporal.bridge.errors import ConfigError
 
@@ -36,7 +37,7 @@ def test_the_default_profile() -> None:
     assert config == {
         "target_host": "default:7233",
         "namespace": "space",
-        "rpc_metadata": {"some-key": "value"},
+        "rpc_metadata": {"some-key": "value", "empty": ""},
     }
 
 
@@ -57,6 +58,7 @@ def test_variables_override_the_file() -> None:
         TEMPORAL_API_KEY="key",
         TEMPORAL_TLS="false",
         TEMPORAL_GRPC_META_SOME_KEY="",
+        TEMPORAL_GRPC_META_EMPTY="",
         TEMPORAL_GRPC_META_NEW="new",
     )
     assert profile.address == "other:1"
@@ -100,7 +102,7 @@ def test_strict_loading_refuses_unknown_keys(text: str) -> None:
     ["[profile", "profile = 1", "[profile.default]\naddress = 1", "[profile]\ndefault = 1"],
 )
 def test_a_malformed_file_is_an_error(text: str) -> None:
-    with pytest.raises(ConfigError, match="Failed to parse TOML"):
+    with pytest.raises(ConfigError, match="Configuration loading error: TOML parse error"):
         load(text=text)
 
 
@@ -108,13 +110,15 @@ def test_path_and_data_of_one_source_contradict() -> None:
     text = "[profile.default.tls]\nclient_cert_path = 'a'\nclient_cert_data = 'b'"
     with pytest.raises(ConfigError, match="client_cert"):
         load(text=text)
-    with pytest.raises(ConfigError, match="client_key"):
+    with pytest.raises(ConfigError, match="both TEMPORAL_TLS_CLIENT_KEY_PATH and"):
         load(TEMPORAL_TLS_CLIENT_KEY_PATH="a", TEMPORAL_TLS_CLIENT_KEY_DATA="b")
-    with pytest.raises(ConfigError, match="client_key"):
+    with pytest.raises(ConfigError, match="key path via TEMPORAL_TLS_CLIENT_KEY_PATH when key"):
         load("cloud", TEMPORAL_TLS_CLIENT_KEY_PATH="a")
 
 
-def test_the_file_is_found_where_the_environment_says(tmp_path: Path) -> None:
+def test_the_file_is_found_where_the_environment_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     named = tmp_path / "named.toml"
     named.write_text(FILE)
     variables = {"TEMPORAL_CONFIG_FILE": str(named)}
@@ -124,5 +128,29 @@ def test_the_file_is_found_where_the_environment_says(tmp_path: Path) -> None:
     home = tmp_path / "temporalio"
     home.mkdir()
     (home / "temporal.toml").write_text(FILE)
-    found = ClientConfig.load(override_env_vars={"XDG_CONFIG_HOME": str(tmp_path)})
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    found = ClientConfig.load(override_env_vars={})
     assert set(found.profiles) == {"default", "cloud"}
+    monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert ClientConfig.load(override_env_vars={"HOME": "/elsewhere"}).profiles == {}
+    (tmp_path / ".config").symlink_to(tmp_path)
+    assert set(ClientConfig.load(override_env_vars={}).profiles) == {"default", "cloud"}
+
+
+def test_a_position_is_named_for_broken_toml() -> None:
+    with pytest.raises(ConfigError, match=r"at line 2, column 5\n  \|\n2 \| a = \n  \|     \^\n"):
+        load(text="b = 1\na = ")
+
+
+def test_a_header_named_twice_has_its_last_value() -> None:
+    """Which of the two wins is by chance in the compiled core."""
+    text = "[profile.default.grpc_meta]\nA_B = 'first'\na-b = 'second'"
+    assert load(text=text).grpc_meta == {"a-b": "second"}
+
+
+def test_every_combination_loads_as_on_the_compiled_core(tmp_path: Path) -> None:
+    """A table of files, variables and paths on both cores; only TOML faults differ in words."""
+    compiled, ours = on_both_cores("envconfig_table.py", str(tmp_path))
+    assert len(ours) > 2000
+    assert {key: value for key, value in ours.items() if value != compiled[key]} == {}

@@ -1,0 +1,45 @@
+"""One script on both cores: what the official SDK answers on the compiled one is the expectation.
+
+A script is a program of `tests/temporal/compared` that prints one JSON value. It runs in two
+processes, in the same way but for `python -m perdure.temporal` before its name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+__all__ = ["on_both_cores", "on_compiled_core"]
+
+_SCRIPTS = Path(__file__).parent / "compared"
+
+
+def on_both_cores(script: str, *arguments: str, **variables: str) -> tuple[Any, Any]:
+    """What the script printed on the compiled core, and on ours."""
+    return _printed([], script, arguments, variables), _printed(
+        ["-m", "perdure.temporal"], script, arguments, variables
+    )
+
+
+def on_compiled_core(script: str, *arguments: str, **variables: str) -> Any:
+    """What the script printed on the compiled core."""
+    return _printed([], script, arguments, variables)
+
+
+def _printed(
+    runner: list[str], script: str, arguments: tuple[str, ...], variables: dict[str, str]
+) -> Any:
+    done = subprocess.run(
+        [sys.executable, *runner, str(_SCRIPTS / script), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **variables},
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
