@@ -16,6 +16,7 @@ from typing import Any
 __all__ = ["on_both_cores", "on_compiled_core"]
 
 _SCRIPTS = Path(__file__).parent / "compared"
+_ROOT = Path(__file__).parents[2]
 
 
 def on_both_cores(script: str, *arguments: str, **variables: str) -> tuple[Any, Any]:
@@ -38,7 +39,12 @@ def _printed(
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, **variables},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")]),
+            "GRPC_VERBOSITY": "NONE",
+            **variables,
+        },
         timeout=100,
     )
     assert done.returncode == 0, done.stderr

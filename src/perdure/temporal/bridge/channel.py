@@ -1,7 +1,8 @@
 """One gRPC channel per event loop, made from the client's configuration.
 
 A client of the official SDK may be used from any loop, a channel of grpc.aio belongs to one; so
-channels are made at first use in a loop and dropped with it.
+channels are made at first use in a loop and dropped with it. With load balancing by DNS, a channel
+is also replaced when its host name has got other addresses; calls keep the channel they began on.
 """
 
 from __future__ import annotations
@@ -9,70 +10,117 @@ from __future__ import annotations
 import asyncio
 import os
 import weakref
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import grpc
 import grpc.aio
 
-if TYPE_CHECKING:
-    from temporalio.bridge.client import ClientConfig, ClientTlsConfig
+from perdure.temporal.bridge.name_watch import NameWatch
+from perdure.temporal.bridge.target import Target, parse_target
+from perdure.temporal.bridge.tls import credentials, tls_options
 
-__all__ = ["Channels"]
+if TYPE_CHECKING:
+    from temporalio.bridge.client import ClientConfig, ClientHttpConnectProxyConfig
+
+__all__ = ["CannotConnect", "Channels"]
 
 _LARGEST_ANSWER = 128 * 1024 * 1024
+# Calls fail at once while the server is away, so its return must be noticed soon.
+_FIRST_RECONNECT_MILLIS = 100
+_LONGEST_RECONNECT_MILLIS = 1000
+_UNDECIDED = (grpc.ChannelConnectivity.IDLE, grpc.ChannelConnectivity.CONNECTING)
+
+
+class CannotConnect(Exception):
+    """There is no connection; the SDK sees the text in a RuntimeError."""
+
+
+@dataclass(slots=True)
+class _Link:
+    channel: grpc.aio.Channel
+    watch: NameWatch | None
 
 
 class Channels:
     """The channels of one client, by loop."""
 
     def __init__(self, config: ClientConfig) -> None:
-        url = urlsplit(config.target_url)
-        if url.scheme not in {"http", "https"} or not url.hostname:
-            raise ValueError(f"invalid target URL {config.target_url!r}")
-        port = url.port or (443 if url.scheme == "https" else 80)
-        host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
-        self._target = f"{host}:{port}"
-        self._secure = url.scheme == "https" or config.tls_config is not None
+        """Raises `InvalidTarget` and `InvalidTls`; nothing is connected yet."""
+        self.target = parse_target(config.target_url)
+        self._credentials = None if config.tls_config is None else credentials(config.tls_config)
         self._config = config
-        self._by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, grpc.aio.Channel] = (
+        self._by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Link] = (
             weakref.WeakKeyDictionary()
         )
 
     def get(self) -> grpc.aio.Channel:
-        """The channel of the running loop."""
+        """The channel of the running loop; who calls on it holds it until the answer."""
         loop = asyncio.get_running_loop()
-        channel = self._by_loop.get(loop)
-        if channel is None:
-            channel = self._by_loop[loop] = self._open()
-        return channel
+        link = self._by_loop.get(loop)
+        if link is None:
+            link = self._by_loop[loop] = _Link(self._open(), self._watch())
+        elif link.watch is not None and link.watch.changed():
+            link.channel = self._open()
+        return link.channel
+
+    def _watch(self) -> NameWatch | None:
+        balancing = self._config.dns_load_balancing_config
+        if balancing is None or self._config.http_connect_proxy_config or not self.target.host:
+            return None
+        millis = balancing.resolution_interval_millis
+        return NameWatch(self.target.host, self.target.port, millis / 1000)
+
+    async def connect(self, timeout: float | None) -> None:
+        """Try to connect in the running loop, for `timeout` seconds; raises `CannotConnect`.
+
+        An attempt that failed is no error here: the next call says why it did.
+        """
+        if self.target.secure and self._credentials is None:
+            raise CannotConnect("an https URL needs a TLS configuration")
+        try:
+            await asyncio.wait_for(_attempted(self.get()), timeout)
+        except TimeoutError:
+            raise CannotConnect(f"no connection within {timeout:g} seconds") from None
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection in the running loop now."""
+        return self.get().get_state() is grpc.ChannelConnectivity.READY
+
+    async def close(self) -> None:
+        """Close the channel of the running loop; a call opens it again."""
+        link = self._by_loop.pop(asyncio.get_running_loop(), None)
+        if link is not None:
+            await link.channel.close()
 
     def _open(self) -> grpc.aio.Channel:
-        options = _options(self._config)
+        options = _options(self._config, self.target)
         compression = (
             grpc.Compression.Gzip
             if self._config.grpc_compression == "gzip"
             else grpc.Compression.NoCompression
         )
-        if not self._secure:
-            return grpc.aio.insecure_channel(self._target, options=options, compression=compression)
+        address = self.target.address
+        if not self.target.secure:
+            return grpc.aio.insecure_channel(address, options=options, compression=compression)
         return grpc.aio.secure_channel(
-            self._target,
-            _credentials(self._config.tls_config),
+            address,
+            self._credentials or grpc.ssl_channel_credentials(),
             options=options,
             compression=compression,
         )
 
 
-def _credentials(tls: ClientTlsConfig | None) -> grpc.ChannelCredentials:
-    if tls is None:
-        return grpc.ssl_channel_credentials()
-    return grpc.ssl_channel_credentials(
-        tls.server_root_ca_cert or None, tls.client_private_key, tls.client_cert
-    )
+async def _attempted(channel: grpc.aio.Channel) -> None:
+    state = channel.get_state(try_to_connect=True)
+    while state in _UNDECIDED:
+        await channel.wait_for_state_change(state)
+        state = channel.get_state(try_to_connect=True)
 
 
-def _options(config: ClientConfig) -> list[tuple[str, str | int]]:
+def _options(config: ClientConfig, target: Target) -> list[tuple[str, str | int]]:
     options: list[tuple[str, str | int]] = [
         ("grpc.enable_retries", 0),
         ("grpc.use_local_subchannel_pool", 1),
@@ -82,7 +130,12 @@ def _options(config: ClientConfig) -> list[tuple[str, str | int]]:
             int(os.environ.get("TEMPORAL_MAX_INCOMING_GRPC_BYTES", _LARGEST_ANSWER)),
         ),
         ("grpc.primary_user_agent", f"{config.client_name}/{config.client_version}"),
+        ("grpc.initial_reconnect_backoff_ms", _FIRST_RECONNECT_MILLIS),
+        ("grpc.max_reconnect_backoff_ms", _LONGEST_RECONNECT_MILLIS),
     ]
+    if config.connect_timeout_millis:
+        # gRPC's minimum between two attempts to connect is the time it gives one of them.
+        options.append(("grpc.min_reconnect_backoff_ms", config.connect_timeout_millis))
     if config.keep_alive_config is not None:
         options += [
             ("grpc.keepalive_time_ms", config.keep_alive_config.interval_millis),
@@ -91,7 +144,7 @@ def _options(config: ClientConfig) -> list[tuple[str, str | int]]:
             ("grpc.http2.max_pings_without_data", 0),
         ]
     if config.http_connect_proxy_config is not None:
-        options.append(("grpc.http_proxy", _proxy(config)))
+        options.append(("grpc.http_proxy", _proxy(config.http_connect_proxy_config)))
     else:
         options.append(("grpc.enable_http_proxy", 0))
         if config.dns_load_balancing_config is not None:
@@ -100,15 +153,12 @@ def _options(config: ClientConfig) -> list[tuple[str, str | int]]:
                 ("grpc.lb_policy_name", "round_robin"),
                 ("grpc.dns_min_time_between_resolutions_ms", millis),
             ]
-    tls = config.tls_config
-    if tls is not None and (name := tls.verification_server_name or tls.domain):
-        options.append(("grpc.ssl_target_name_override", name))
+    if target.secure and config.tls_config is not None:
+        options += tls_options(config.tls_config)
     return options
 
 
-def _proxy(config: ClientConfig) -> str:
-    proxy = config.http_connect_proxy_config
-    assert proxy is not None
+def _proxy(proxy: ClientHttpConnectProxyConfig) -> str:
     if proxy.basic_auth is None:
         return f"http://{proxy.target_host}"
     user, password = (quote(part, safe="") for part in proxy.basic_auth)

@@ -7,6 +7,7 @@ the routing header. One instance may be used from several event loops and by sev
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import time
 from collections.abc import Awaitable, Mapping
@@ -15,9 +16,16 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import grpc.aio
 
-from perdure.temporal.bridge.channel import Channels
+from perdure.temporal.bridge.channel import CannotConnect, Channels
 from perdure.temporal.bridge.client_workers import ClientWorkers
 from perdure.temporal.bridge.errors import RPCError
+from perdure.temporal.bridge.headers import (
+    Headers,
+    InvalidMetadata,
+    Metadata,
+    call_metadata,
+    deadline_of,
+)
 from perdure.temporal.bridge.retry import CALLS, POLLS, Backoff, Retries
 from perdure.temporal.bridge.rpcs import TASK_POLLS, Rpc, find
 
@@ -30,34 +38,44 @@ __all__ = ["ClientRef", "connect_client"]
 
 _LONG_DEADLINE = 70.0
 _DEADLINE = 30.0
+_CANCELLED = 1
 _UNIMPLEMENTED = 12
+# By how much a deadline may be over and yet be ours: gRPC counts in milliseconds on another clock.
+_CLOCK_STEP = 0.01
+_TARGET = "temporalio_client"
+_RETRY_TARGET = "temporalio_client::retry"
 
 
 class ClientRef:
     """A connected client, as the SDK holds it."""
 
     def __init__(self, runtime: RuntimeRef, config: ClientConfig) -> None:
+        import temporalio.api.workflowservice.v1 as messages
+
         self.runtime = runtime
         self.identity = config.identity
         self.config = config
-        self.capabilities: Any = None
-        self.workers = ClientWorkers()
-        self._channels = Channels(config)
-        self._backoff = _backoff(config.retry_config)
-        self._api_key = config.api_key
-        self._fixed = (
-            ("client-name", config.client_name),
-            ("client-version", config.client_version),
+        self.connect_timeout = (
+            None if not config.connect_timeout_millis else config.connect_timeout_millis / 1000
         )
-        self._metadata: list[tuple[str, str | bytes]] = []
+        self.capabilities: Any = messages.GetSystemInfoResponse.Capabilities()
+        self.workers = ClientWorkers()
+        self.channels = Channels(config)
+        self._backoff = _backoff(config.retry_config)
+        self._headers = Headers(config.client_name, config.client_version)
         self.update_metadata(config.metadata)
+        self.update_api_key(config.api_key)
 
     def update_metadata(self, metadata: Mapping[str, str | bytes]) -> None:
         """Replace the metadata of all later calls; ValueError when a key or value is illegal."""
-        self._metadata = _checked(metadata)
+        self._headers.update_metadata(metadata)
 
     def update_api_key(self, api_key: str | None) -> None:
-        self._api_key = api_key
+        """Replace the API key of all later calls."""
+        if not self._headers.update_api_key(api_key):
+            self.runtime.log.write(
+                30, _TARGET, "The API key holds characters no header may hold; it is not sent"
+            )
 
     def call_workflow_service(self, call: RpcCall) -> Awaitable[bytes]:
         return self._called("workflow", call)
@@ -77,7 +95,7 @@ class ClientRef:
     def _called(self, service: str, call: RpcCall) -> Awaitable[bytes]:
         self.runtime.process.check("use client")
         rpc = find(service, call.rpc)
-        own = _checked(call.metadata)
+        own = call_metadata(call.metadata)
         timeout = None if call.timeout_millis is None else call.timeout_millis / 1000
         make = self._start_workflow if rpc.name == "start_workflow_execution" else self.call
         return asyncio.get_running_loop().create_task(
@@ -91,7 +109,7 @@ class ClientRef:
         *,
         retry: bool,
         timeout: float | None,
-        metadata: list[tuple[str, str | bytes]],
+        metadata: Metadata,
     ) -> bytes:
         """Start a workflow, eagerly when that is asked for and a worker has a slot."""
         import temporalio.api.workflowservice.v1 as messages
@@ -129,22 +147,24 @@ class ClientRef:
         *,
         retry: bool,
         timeout: float | None = None,
-        metadata: list[tuple[str, str | bytes]] | None = None,
+        metadata: Metadata | None = None,
         namespace: str | None = None,
     ) -> bytes:
         """Make one call, with retries when asked; raises `RPCError`.
 
-        `timeout` is in seconds for each attempt, by default what the RPC needs. `namespace` saves
-        looking for it in the request.
+        `timeout` is in seconds for each attempt, by default what the RPC needs: long polls are
+        those that are also made again. `namespace` saves looking for it in the request.
         """
-        headers = self._headers(metadata or [], namespace or rpc.namespace(request))
-        long = rpc.long(request)
-        deadline = timeout or (_LONG_DEADLINE if long else _DEADLINE)
+        namespace = namespace or rpc.namespace(request)
+        own = metadata or []
+        headers = self._headers.of_call(own, namespace)
+        long = retry and rpc.long(request)
+        deadline = timeout or deadline_of(own) or (_LONG_DEADLINE if long else _DEADLINE)
         poll = rpc.name in TASK_POLLS
         retries = Retries(
             POLLS if poll else self._backoff, poll=poll, now=time.monotonic(), random=random.random
         )
-        record = self.runtime.request_metrics.start(rpc, request)
+        record = self.runtime.request_metrics.start(rpc, request, long=long)
         while True:
             record.attempt()
             try:
@@ -154,63 +174,70 @@ class ClientRef:
                 delay = retries.after(error.code, error.message, time.monotonic())
                 if not retry or delay is None:
                     raise
+                self._log_retry(rpc, retries, error)
                 await asyncio.sleep(delay)
             else:
                 record.succeeded()
                 return answer
 
-    async def _attempt(
-        self, rpc: Rpc, request: bytes, headers: list[tuple[str, str | bytes]], deadline: float
-    ) -> bytes:
-        call = self._channels.get().unary_unary(rpc.path)
+    async def _attempt(self, rpc: Rpc, request: bytes, headers: Metadata, deadline: float) -> bytes:
+        channel = self.channels.get()
+        started = time.monotonic()
         try:
-            answer: bytes = await call(request, timeout=deadline, metadata=headers)
+            answer: bytes = await channel.unary_unary(rpc.path)(
+                request, timeout=deadline, metadata=headers
+            )
         except grpc.aio.AioRpcError as error:
-            raise _rpc_error(error) from None
+            expired = time.monotonic() - started >= deadline - _CLOCK_STEP
+            raise _rpc_error(error, expired=expired) from None
         return answer
 
-    def _headers(
-        self, own: list[tuple[str, str | bytes]], namespace: str | None
-    ) -> list[tuple[str, str | bytes]]:
-        taken = {key for key, _ in own}
-        headers = [*own, *(pair for pair in self._metadata if pair[0] not in taken)]
-        taken.update(key for key, _ in headers)
-        headers += [pair for pair in self._fixed if pair[0] not in taken]
-        if namespace and "temporal-namespace" not in taken:
-            headers.append(("temporal-namespace", namespace))
-        if self._api_key is not None and "authorization" not in taken:
-            headers.append(("authorization", f"Bearer {self._api_key}"))
-        return headers
+    def _log_retry(self, rpc: Rpc, retries: Retries, error: RPCError) -> None:
+        shown = f"code {error.code}: {error.message}"
+        if retries.attempt == 1:
+            text = f"gRPC call {rpc.name} failed on first attempt"
+            self.runtime.log.write(10, _RETRY_TARGET, text, error=shown)
+        elif retries.worth_a_warning:
+            text = f"gRPC call {rpc.name} retried {retries.attempt} times"
+            self.runtime.log.write(30, _RETRY_TARGET, text, error=shown)
 
 
 def connect_client(runtime: RuntimeRef, config: ClientConfig) -> Awaitable[ClientRef]:
-    """A client whose server has answered; RuntimeError when it does not."""
+    """A client whose server has answered; RuntimeError when it does not or cannot be asked."""
     runtime.process.check("create client")
-    client = ClientRef(runtime, config)
+    try:
+        client = ClientRef(runtime, config)
+    except InvalidMetadata as error:
+        raise RuntimeError(f"Failed client connect: Invalid headers: {error}") from None
     return asyncio.get_running_loop().create_task(_connect(client))
 
 
 async def _connect(client: ClientRef) -> ClientRef:
     import temporalio.api.workflowservice.v1 as messages
 
-    millis = client.config.connect_timeout_millis
-    rpc = find("workflow", "get_system_info")
-    request = messages.GetSystemInfoRequest().SerializeToString()
     answer = messages.GetSystemInfoResponse()
+    request = messages.GetSystemInfoRequest().SerializeToString()
     try:
-        raw = await client.call(
-            rpc, request, retry=False, timeout=None if millis is None else millis / 1000
+        await client.channels.connect(client.connect_timeout)
+        answer.ParseFromString(
+            await client.call(find("workflow", "get_system_info"), request, retry=False)
         )
+    except CannotConnect as error:
+        fault = f"Server connection error: {error}"
     except RPCError as error:
-        if error.code != _UNIMPLEMENTED:
-            raise RuntimeError(
-                f"Failed client connect: Server connection error: code {error.code}, "
-                f"{error.message}"
-            ) from None
+        if error.code == _UNIMPLEMENTED:
+            return client
+        fault = (
+            "`get_system_info` call error after connection: "
+            f"Status {{ code: {error.code}, message: {json.dumps(error.message)} }}"
+            if client.channels.connected
+            else f"Server connection error: {error.message}"
+        )
     else:
-        answer.ParseFromString(raw)
-    client.capabilities = answer.capabilities
-    return client
+        client.capabilities = answer.capabilities
+        return client
+    await client.channels.close()
+    raise RuntimeError(f"Failed client connect: {fault}")
 
 
 def _backoff(config: ClientRetryConfig | None) -> Backoff:
@@ -227,27 +254,10 @@ def _backoff(config: ClientRetryConfig | None) -> Backoff:
     )
 
 
-def _checked(metadata: Mapping[str, str | bytes]) -> list[tuple[str, str | bytes]]:
-    """Metadata as gRPC wants it; ValueError with the texts the SDK's users know."""
-    pairs: list[tuple[str, str | bytes]] = []
-    for key, value in metadata.items():
-        if not key or not all(char.isascii() and (char.isalnum() or char in "-_.") for char in key):
-            raise ValueError(f"Invalid metadata key '{key}': invalid HTTP header name")
-        if key.lower().endswith("-bin") != isinstance(value, bytes):
-            kind, form = ("binary", "bytes") if key.lower().endswith("-bin") else ("ASCII", "str")
-            raise ValueError(
-                f"Invalid metadata value for {kind} key '{key}': expected {form}, "
-                f"got {type(value).__name__}"
-            )
-        if isinstance(value, str) and not all(" " <= char <= "~" or char == "\t" for char in value):
-            raise ValueError(
-                f"Invalid metadata value for ASCII key '{key}': failed to parse metadata value"
-            )
-        pairs.append((key.lower(), value))
-    return pairs
-
-
-def _rpc_error(error: grpc.aio.AioRpcError) -> RPCError:
+def _rpc_error(error: grpc.aio.AioRpcError, *, expired: bool) -> RPCError:
+    """The error as the SDK knows it: a time-out of ours is a cancelled call, not a late answer."""
+    if expired and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return RPCError(_CANCELLED, "Timeout expired", b"")
     details = b""
     for key, value in error.trailing_metadata() or ():
         if key == "grpc-status-details-bin":

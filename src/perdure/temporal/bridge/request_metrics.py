@@ -10,7 +10,7 @@ import time
 from typing import Any, Final
 
 from perdure.temporal.bridge.core_metrics import CoreMetrics, Label
-from perdure.temporal.bridge.rpcs import TASK_POLLS, Rpc
+from perdure.temporal.bridge.rpcs import Rpc
 
 __all__ = ["RequestMetrics", "RequestRecord"]
 
@@ -43,13 +43,10 @@ class RequestMetrics:
     def __init__(self, metrics: CoreMetrics) -> None:
         self._metrics = metrics
 
-    def start(self, rpc: Rpc, request: bytes) -> RequestRecord:
+    def start(self, rpc: Rpc, request: bytes, *, long: bool) -> RequestRecord:
         """A record of the call; each attempt of it begins with `attempt`."""
         if not self._metrics.enabled:
             return _SILENT
-        long = rpc.name in TASK_POLLS or (
-            rpc.name == "get_workflow_execution_history" and rpc.long(request)
-        )
         return _Recording(self._metrics.labelled(**_labels(rpc, request)), long=long)
 
 
@@ -94,8 +91,7 @@ class _Recording(RequestRecord):
 
 def _labels(rpc: Rpc, request: bytes) -> dict[str, Label]:
     labels: dict[str, Label] = {}
-    named = rpc.service == "workflow" or rpc.name == "delete_namespace"
-    if named and rpc.request_type is not None:
+    if rpc.request_type is not None:
         message = rpc.request_type.FromString(request)
         if message.namespace:
             labels["namespace"] = message.namespace

@@ -27,6 +27,7 @@ RESOURCE_EXHAUSTED = 8
 _WORLD = frozenset({2, 8, 10, 11, 13, 14, 15})
 _POLL = _WORLD | {CANCELLED, DEADLINE_EXCEEDED}
 _POLL_GRACE = 60.0
+_UNNOTICED = 5
 
 _TOO_LARGE = (
     "grpc: received message larger than max",
@@ -37,7 +38,10 @@ _TOO_LARGE = (
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """An exponential schedule; times in seconds, `None` or 0 limits mean unlimited."""
+    """An exponential schedule; times in seconds, `None` or 0 limits mean unlimited.
+
+    `retries` counts attempts: a call is made that often, the first time included.
+    """
 
     initial: float
     factor: float
@@ -77,6 +81,16 @@ class Retries:
         self._attempt = 0
         self._throttled = 0
 
+    @property
+    def attempt(self) -> int:
+        """How many attempts have failed."""
+        return self._attempt
+
+    @property
+    def worth_a_warning(self) -> bool:
+        """Whether so many attempts failed that somebody should know."""
+        return self._attempt > (self._backoff.retries // 2 or _UNNOTICED)
+
     def after(self, code: int, message: str, now: float) -> float | None:
         """Seconds to wait before trying again, or None when the error is final."""
         self._attempt += 1
@@ -86,7 +100,7 @@ class Retries:
         elapsed = now - self._started
         if code not in (_POLL if self._poll else _WORLD):
             return backoff.longest if self._poll and elapsed < _POLL_GRACE else None
-        if backoff.retries and self._attempt > backoff.retries:
+        if backoff.retries and self._attempt >= backoff.retries:
             return None
         delay = backoff.delay(self._attempt, self._random)
         if code == RESOURCE_EXHAUSTED:

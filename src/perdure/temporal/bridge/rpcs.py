@@ -19,13 +19,20 @@ _SERVICES: Final = {
     "health": ("grpc.health.v1.Health", "HealthService"),
 }
 
+_ROUTED: Final = frozenset(
+    {
+        ("operator", "delete_namespace"),
+        ("cloud", "delete_namespace"),
+        ("cloud", "get_namespace"),
+        ("cloud", "update_namespace"),
+    }
+)
 TASK_POLLS: Final = frozenset(
     {"poll_workflow_task_queue", "poll_activity_task_queue", "poll_nexus_task_queue"}
 )
 LONG_POLLS: Final = TASK_POLLS | {
     "execute_multi_operation",
-    "poll_activity_execution",
-    "poll_workflow_execution_update",
+    "poll_workflow_execution_time_skipping",
     "update_workflow_execution",
 }
 
@@ -40,15 +47,14 @@ class UnknownRpc(ValueError):
 class Rpc:
     """One RPC: its wire path, its default deadline, and how to find a request's namespace."""
 
-    __slots__ = ("name", "operation", "path", "request_type", "service")
+    __slots__ = ("name", "operation", "path", "request_type")
 
     def __init__(self, service: str, name: str) -> None:
         wire, _ = _SERVICES[service]
-        self.service = service
         self.name = name
         self.operation = "".join(word.capitalize() for word in name.split("_"))
         self.path = f"/{wire}/{self.operation}"
-        self.request_type = _request_type(service, self.operation)
+        self.request_type = _request_type(service, name, self.operation)
 
     def long(self, request: bytes) -> bool:
         """Whether the server may hold the answer back for about a minute."""
@@ -57,10 +63,10 @@ class Rpc:
         return self.name in LONG_POLLS
 
     def namespace(self, request: bytes) -> str | None:
-        """The namespace a request names, if its type has one."""
+        """The namespace a request is for, maybe an empty one; None where none routes it."""
         if self.request_type is None:
             return None
-        return self.request_type.FromString(request).namespace or None
+        return str(self.request_type.FromString(request).namespace)
 
 
 @functools.cache
@@ -74,14 +80,19 @@ def find(service: str, name: str) -> Rpc:
     return Rpc(service, name)
 
 
-def _request_type(service: str, operation: str) -> Any | None:
-    """The message of the request if it is one that names a namespace."""
+def _request_type(service: str, name: str, operation: str) -> Any | None:
+    """The message of the request if it is one that names the namespace it is for.
+
+    That is so for the workflow service; in the others a namespace is rather what a call is about.
+    """
+    if service != "workflow" and (service, name) not in _ROUTED:
+        return None
     if service == "workflow":
         import temporalio.api.workflowservice.v1 as messages
     elif service == "operator":
         import temporalio.api.operatorservice.v1 as messages  # type: ignore[no-redef]
     else:
-        return None
+        import temporalio.api.cloud.cloudservice.v1 as messages  # type: ignore[no-redef]
     request = getattr(messages, f"{operation}Request", None)
     if request is None or "namespace" not in request.DESCRIPTOR.fields_by_name:
         return None

@@ -1,0 +1,53 @@
+"""TLS credentials of a client.
+
+Without a root certificate of its own, a client trusts what the system trusts (`SSL_CERT_FILE` and
+`SSL_CERT_DIR` count), not the list that comes with gRPC: companies add their own roots there.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from typing import TYPE_CHECKING, Final
+
+import grpc
+
+if TYPE_CHECKING:
+    from temporalio.bridge.client import ClientTlsConfig
+
+__all__ = ["InvalidTls", "credentials", "tls_options"]
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|[0-9A-Fa-f:.]+")
+
+
+class InvalidTls(ValueError):
+    """A TLS configuration contradicts itself; the SDK expects a ValueError."""
+
+
+def credentials(tls: ClientTlsConfig) -> grpc.ChannelCredentials:
+    """What gRPC needs to know; raises `InvalidTls`."""
+    if (tls.client_cert is None) != (tls.client_private_key is None):
+        raise InvalidTls("Must have both client cert and private key or neither")
+    if tls.verification_server_name is not None:
+        if tls.server_root_ca_cert is None:
+            raise InvalidTls("Must have server root CA cert when verification server name is set")
+        if not _NAME.fullmatch(tls.verification_server_name):
+            raise InvalidTls("Invalid verification server name: invalid dns name")
+    roots = _system_roots() if tls.server_root_ca_cert is None else tls.server_root_ca_cert
+    return grpc.ssl_channel_credentials(roots, tls.client_private_key, tls.client_cert)
+
+
+def tls_options(tls: ClientTlsConfig) -> list[tuple[str, str | int]]:
+    """The name a connection asks for (by SNI and authority) and accepts a certificate of.
+
+    gRPC has one name for all three, so that a verification name of its own is also asked for.
+    """
+    name = tls.verification_server_name or tls.domain
+    return [("grpc.ssl_target_name_override", name)] if name else []
+
+
+def _system_roots() -> bytes | None:
+    """The certificates the system trusts; None, meaning gRPC's own list, if it names none."""
+    context = ssl.create_default_context()
+    found = context.get_ca_certs(binary_form=True)
+    return "".join(map(ssl.DER_cert_to_PEM_cert, found)).encode() or None
