@@ -22,13 +22,13 @@ from temporalio.bridge.proto.workflow_completion import WorkflowActivationComple
 from perdure.core import outcomes
 from perdure.core.outcomes import Action, Input, Problem, ProblemKind, StreamSettings
 from perdure.core.task import MalformedTask
-from perdure.core.workflow_stream import WorkflowStream
 from perdure.temporal.bridge.errors import PollShutdownError, RPCError
 from perdure.temporal.bridge.retry import message_too_large
 from perdure.temporal.bridge.slots import Permit, WorkflowSlotInfo
 from perdure.temporal.worker import call_sites
 from perdure.temporal.worker.mailbox import Mailbox
 from perdure.temporal.worker.metrics import SILENT, WorkerMetrics
+from perdure.temporal.worker.tracing import new_stream
 
 if TYPE_CHECKING:
     from perdure.temporal.worker.local_activities import LocalActivityShell
@@ -67,7 +67,7 @@ class WorkflowShell:
         on_unusable: Callable[[MalformedTask], None] = lambda _: None,
     ) -> None:
         call_sites.watch()
-        self.stream = WorkflowStream(settings)
+        self.stream = new_stream(settings)
         self.mailbox = Mailbox()
         self.local: LocalActivityShell | None = None
         self.eager = EagerActivities()

@@ -1,0 +1,97 @@
+"""Watching a worker's workflow stream: `PERDURE_TRACE` and `PERDURE_RECORD`.
+
+`PERDURE_TRACE=1` prints every input and every action of every run to standard error.
+`PERDURE_RECORD=folder` writes all inputs to one file per worker there, for
+`python -m perdure.temporal.replay_inputs`. Without them a worker has the plain stream, so nothing
+is paid.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+from perdure.core.input_log import InputLog
+from perdure.core.outcomes import Action, Input, StreamSettings
+from perdure.core.trace import describe_action, describe_input
+from perdure.core.workflow_stream import WorkflowStream
+from perdure.errors import PerdureError
+
+__all__ = ["RECORD", "TRACE", "new_stream"]
+
+TRACE: Final = "PERDURE_TRACE"
+RECORD: Final = "PERDURE_RECORD"
+
+_numbers = count(1)
+
+
+def new_stream(settings: StreamSettings) -> WorkflowStream:
+    """The stream of a worker, watched if the environment asks for it.
+
+    Raises `OSError` if the folder of `PERDURE_RECORD` cannot be written to.
+    """
+    traced = os.environ.get(TRACE, "") not in {"", "0"}
+    folder = os.environ.get(RECORD, "")
+    if not traced and not folder:
+        return WorkflowStream(settings)
+    write = _recorder(Path(folder), settings) if folder else None
+    return _WatchedStream(settings, _print if traced else None, write)
+
+
+class _WatchedStream(WorkflowStream):
+    """A stream that tells what it is given and what it does."""
+
+    __slots__ = ("_log", "_print", "_write")
+
+    def __init__(
+        self,
+        settings: StreamSettings,
+        say: Callable[[str], None] | None,
+        write: Callable[[str], None] | None,
+    ) -> None:
+        super().__init__(settings)
+        self._print = say
+        self._write = write
+        self._log = InputLog()
+        if write is not None:
+            write(self._log.header(settings))
+
+    def handle(self, given: Input) -> list[Action]:
+        told = describe_input(given)
+        try:
+            actions = super().handle(given)
+        except PerdureError as refusal:
+            self._tell(given, told, [f"refused: {refusal.message}"])
+            raise
+        self._tell(given, told, [describe_action(action) for action in actions])
+        return actions
+
+    def _tell(self, given: Input, told: str, did: list[str]) -> None:
+        if self._print is not None:
+            self._print("\n".join([f"-> {told}", *(f"   <- {line}" for line in did)]))
+        if self._write is not None:
+            self._write(self._log.entry(given, did))
+
+
+def _print(text: str) -> None:
+    time = datetime.now(UTC).strftime("%H:%M:%S.%f")[:-3]
+    print("\n".join(f"{time} {line}" for line in text.split("\n")), file=sys.stderr)  # noqa: T201
+
+
+def _recorder(folder: Path, settings: StreamSettings) -> Callable[[str], None]:
+    folder.mkdir(parents=True, exist_ok=True)
+    queue = re.sub(r"[^\w.-]", "_", settings.task_queue)
+    path = folder / f"{queue}-{os.getpid()}-{next(_numbers)}.jsonl"
+
+    def write(line: str) -> None:
+        # Opened for each line, so that a killed process leaves everything it was given.
+        with path.open("a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
+
+    return write
