@@ -127,7 +127,7 @@ def test_legacy_query_too_large_responds_with_failure() -> None:
     stage.refuse(ProblemKind.GRPC_MESSAGE_TOO_LARGE, "message larger than max")
     request = stage.query_answer()
     assert request.completed_type == QueryResultType.QUERY_RESULT_TYPE_FAILED
-    assert request.error_message == "message larger than max"
+    assert request.error_message == "GRPC Message too large"
     stage.report()
     assert stage.is_quiet
 

@@ -186,6 +186,9 @@ class Activities:
                 ActivityCancelReason.NOT_FOUND,
                 ActivityCancellationDetails(is_not_found=True),
             )
+        elif answer is HeartbeatAnswer.TOO_LARGE:
+            activity.server_knows = False
+            self.cancel(token)
         elif not isinstance(answer, HeartbeatAnswer):
             self._obey(activity, answer)
         if activity.result is not None:

@@ -71,3 +71,5 @@ class HeartbeatAnswer(enum.Enum):
 
     NOT_FOUND = "not found"
     FAILED = "failed"
+    TOO_LARGE = "too large"
+    """Its details were too large to be sent; the activity was reported as failed instead."""

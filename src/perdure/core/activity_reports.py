@@ -220,6 +220,15 @@ class ActivityReports:
             return self._failed(token, _stopped_by_shutdown(result.cancelled.failure), last_details)
         return self._canceled(token, result.cancelled.failure)
 
+    def too_large(self, token: bytes, text: str) -> RespondActivityTaskFailedRequest:
+        """The end of an activity whose result or heartbeat is too large to be sent."""
+        failure = Failure(
+            message=text, application_failure_info=ApplicationFailureInfo(type="PayloadsTooLarge")
+        )
+        request = self._failed(token, failure, None)
+        request.cause = ActivityTaskFailedCause.ACTIVITY_TASK_FAILED_CAUSE_PAYLOADS_TOO_LARGE
+        return request
+
     def _completed(self, token: bytes, result: Payloads) -> RespondActivityTaskCompletedRequest:
         return RespondActivityTaskCompletedRequest(
             task_token=token,

@@ -47,6 +47,7 @@ _TOO_LARGE_TEXTS: Final = (
     "grpc: message after decompression larger than max",
     "grpc: received message after decompression larger than max",
 )
+_GRPC_TEXT: Final = "GRPC Message too large"
 
 TOO_LARGE: Final[dict[ProblemKind, tuple[WorkflowTaskFailedCause.ValueType, str]]] = {
     ProblemKind.GRPC_MESSAGE_TOO_LARGE: (
@@ -175,6 +176,7 @@ class Reports:
             completed_type=QueryResultType.QUERY_RESULT_TYPE_FAILED,
             namespace=self._settings.namespace,
             error_message=failure.message,
+            failure=failure,
             cause=cause,
         )
 
@@ -200,12 +202,13 @@ def choose_eager(
     return tuple(eager)
 
 
-def too_large_failure(kind: ProblemKind, text: str) -> Failure:
+def too_large_failure(problem: Problem) -> Failure:
     """The failure with which a task ends whose answer is too large to be sent."""
+    kind = problem.kind
     return Failure(
-        message=text,
+        message=_GRPC_TEXT if kind is ProblemKind.GRPC_MESSAGE_TOO_LARGE else problem.text,
         application_failure_info=ApplicationFailureInfo(
-            type=TOO_LARGE[kind][1], non_retryable=True
+            type=TOO_LARGE[kind][1], non_retryable=kind is not ProblemKind.PAYLOADS_TOO_LARGE
         ),
     )
 

@@ -133,7 +133,7 @@ class RunAnswers:
     def fail_too_large(self, task: OutstandingTask, problem: Problem) -> None:
         """The completion of the task was too large to be sent."""
         cause, name = TOO_LARGE[problem.kind]
-        self._fail(task, cause, too_large_failure(problem.kind, problem.text), name)
+        self._fail(task, cause, too_large_failure(problem), name)
 
     def answer_query(self, task: OutstandingTask, answer: QueryResult) -> None:
         """Answer a lone query."""
@@ -148,7 +148,7 @@ class RunAnswers:
     def query_too_large(self, task: OutstandingTask, problem: Problem) -> None:
         """Tell who asked a lone query that the answer was too large to be sent."""
         cause, _ = TOO_LARGE[problem.kind]
-        failure = too_large_failure(problem.kind, problem.text)
+        failure = too_large_failure(problem)
         request = self._outbox.reports.fail_query(task.token, failure, cause)
         self._send(Answer.QUERY_TOO_LARGE, RespondQuery(self._run_id, request))
 

@@ -26,7 +26,8 @@ from perdure.temporal.bridge.headers import (
     call_metadata,
     deadline_of,
 )
-from perdure.temporal.bridge.retry import CALLS, POLLS, Backoff, Retries
+from perdure.temporal.bridge.payload_guard import PayloadGuard
+from perdure.temporal.bridge.retry import CALLS, POLLS, Backoff, Retries, is_completion_lost
 from perdure.temporal.bridge.rpcs import TASK_POLLS, Rpc, find
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class ClientRef:
         )
         self.capabilities: Any = messages.GetSystemInfoResponse.Capabilities()
         self.workers = ClientWorkers()
+        self.guard = PayloadGuard(config, runtime.log)
         self.channels = Channels(config)
         self._backoff = _backoff(config.retry_config)
         self._headers = Headers(config.client_name, config.client_version)
@@ -96,6 +98,8 @@ class ClientRef:
         self.runtime.process.check("use client")
         rpc = find(service, call.rpc)
         own = call_metadata(call.metadata)
+        if call.retry:
+            self.guard.look_at(rpc, call.req)
         timeout = None if call.timeout_millis is None else call.timeout_millis / 1000
         make = self._start_workflow if rpc.name == "start_workflow_execution" else self.call
         return asyncio.get_running_loop().create_task(
@@ -172,7 +176,7 @@ class ClientRef:
             except RPCError as error:
                 record.failed(error.code)
                 delay = retries.after(error.code, error.message, time.monotonic())
-                if not retry or delay is None:
+                if not retry or delay is None or is_completion_lost(error.details):
                     raise
                 self._log_retry(rpc, retries, error)
                 await asyncio.sleep(delay)

@@ -28,6 +28,11 @@ class RPCError(Exception):
         name = next(names, "UNKNOWN").title().replace("_", "")
         return f'Status {{ code: {name}, message: "{self.message}" }}'
 
+    @property
+    def details(self) -> bytes:
+        """The serialized status."""
+        return bytes(self.args[2])
+
 
 class PollShutdownError(Exception):
     """A poll ended because its worker has nothing more to hand out."""

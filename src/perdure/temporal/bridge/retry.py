@@ -17,6 +17,7 @@ __all__ = [
     "THROTTLED",
     "Backoff",
     "Retries",
+    "is_completion_lost",
     "message_too_large",
 ]
 
@@ -64,6 +65,14 @@ THROTTLED = Backoff(1.0, 2.0, 10.0, 0.2, None, 0)
 def message_too_large(code: int, message: str) -> bool:
     """Whether an error says that the request or the answer exceeds gRPC's size limit."""
     return code == RESOURCE_EXHAUSTED and message.startswith(_TOO_LARGE)
+
+
+def is_completion_lost(details: bytes) -> bool:
+    """Whether a status says that the pages of a completion are lost: all are to be sent again.
+
+    The type's name is looked for as it stands in the status, which saves the parsing of all others.
+    """
+    return b"WorkflowTaskCompletionBufferLostFailure" in details
 
 
 class Retries:

@@ -24,7 +24,7 @@ from perdure.temporal.bridge.slots import ActivitySlotInfo, Dealer, Permit
 from perdure.temporal.worker.mailbox import Mailbox
 from perdure.temporal.worker.metrics import WorkerMetrics
 from perdure.temporal.worker.polling import Pace, Pollers
-from perdure.temporal.worker.service import WorkflowService
+from perdure.temporal.worker.service import TooLargeToSend, WorkflowService
 from perdure.temporal.worker.settings import WorkerSettings
 from perdure.temporal.worker.workflows import EagerActivities
 
@@ -184,6 +184,9 @@ class ActivityShell(EagerActivities):
     async def _record_heartbeat(self, event: RecordHeartbeat) -> None:
         try:
             answer: Any = await self._service.heartbeat_activity(event.request)
+        except TooLargeToSend as error:
+            await self._fail_too_large(event.token, error)
+            answer = HeartbeatAnswer.TOO_LARGE
         except RPCError as error:
             found = error.code != _NOT_FOUND
             answer = HeartbeatAnswer.FAILED if found else HeartbeatAnswer.NOT_FOUND
@@ -194,10 +197,19 @@ class ActivityShell(EagerActivities):
     async def _report(self, event: ReportResult) -> None:
         try:
             await self._service.answer_activity(event.request)
+        except TooLargeToSend as error:
+            await self._fail_too_large(event.token, error)
         except RPCError as error:
             self._warn("The end of an activity was not reported", error)
         self._manager.reported(event.token)
         self._pump()
+
+    async def _fail_too_large(self, token: bytes, cause: TooLargeToSend) -> None:
+        request = self._manager.reports.too_large(token, cause.message)
+        try:
+            await self._service.answer_activity(request)
+        except RPCError as error:
+            self._warn("The end of an activity was not reported", error)
 
     def _warn(self, message: str, error: RPCError) -> None:
         level = _DEBUG if error.code == _NOT_FOUND else _WARN

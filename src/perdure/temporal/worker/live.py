@@ -25,6 +25,7 @@ from temporalio.bridge.proto.workflow_activation import RemoveFromCache
 
 from perdure.core import outcomes
 from perdure.core.local_activities import is_local_token
+from perdure.core.payload_limits import Limits
 from perdure.core.task import MalformedTask
 from perdure.temporal.bridge.errors import PollShutdownError, RPCError
 from perdure.temporal.bridge.slots import Dealer, Permit, SlotReserveCtx, supplier
@@ -33,7 +34,7 @@ from perdure.temporal.worker.activities import ActivityShell
 from perdure.temporal.worker.local_activities import LocalActivityShell
 from perdure.temporal.worker.mailbox import Mailbox
 from perdure.temporal.worker.metrics import WorkerMetrics
-from perdure.temporal.worker.service import GrpcService
+from perdure.temporal.worker.service import GrpcService, NamespaceLimits
 from perdure.temporal.worker.settings import (
     stream_settings,
     worker_settings,
@@ -146,6 +147,13 @@ class LiveWorker:
             ) from None
         self._capabilities.CopyFrom(answer.namespace_info.capabilities)
         limits = answer.namespace_info.limits
+        self._service.limits = NamespaceLimits(
+            payloads=Limits()
+            if self._config.disable_payload_error_limit
+            else Limits(limits.blob_size_limit_error, limits.memo_size_limit_error),
+            completion=limits.workflow_task_completion_size_limit_error,
+            takes_pages=self._capabilities.workflow_task_completion_pagination,
+        )
         return NamespaceInfo(
             limits=NamespaceInfo.Limits(
                 blob_size_limit_error=limits.blob_size_limit_error,

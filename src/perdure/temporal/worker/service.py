@@ -6,6 +6,7 @@ Polls ask once, for at most so many seconds as they are given; whoever polls tri
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from google.protobuf.message import Message
@@ -30,10 +31,22 @@ from temporalio.api.workflowservice.v1 import (
     ShutdownWorkerRequest,
 )
 
+from perdure.core.completion_pages import COMPLETION_TOO_LARGE, pages_of
+from perdure.core.outcomes import ProblemKind
+from perdure.core.payload_limits import Limits
 from perdure.temporal.bridge.client import ClientRef
+from perdure.temporal.bridge.errors import RPCError
 from perdure.temporal.bridge.rpcs import find
+from perdure.temporal.worker.paging import send_pages
 
-__all__ = ["ActivityAnswer", "GrpcService", "WorkflowService", "WorkflowTaskService"]
+__all__ = [
+    "ActivityAnswer",
+    "GrpcService",
+    "NamespaceLimits",
+    "TooLargeToSend",
+    "WorkflowService",
+    "WorkflowTaskService",
+]
 
 ActivityAnswer = (
     RespondActivityTaskCompletedRequest
@@ -41,7 +54,26 @@ ActivityAnswer = (
     | RespondActivityTaskCanceledRequest
 )
 
+_INVALID_ARGUMENT = 3
+
 _Response = TypeVar("_Response", bound=Message)
+
+
+class TooLargeToSend(RPCError):
+    """The server would refuse the request for its size, so it was not sent."""
+
+    def __init__(self, kind: ProblemKind, message: str) -> None:
+        super().__init__(_INVALID_ARGUMENT, message, b"")
+        self.kind = kind
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceLimits:
+    """What a namespace takes: sizes in bytes (0 is no limit), and completions in pages or not."""
+
+    payloads: Limits = field(default_factory=Limits)
+    completion: int = 0
+    takes_pages: bool = False
 
 
 class WorkflowTaskService(Protocol):
@@ -85,10 +117,14 @@ class WorkflowService(WorkflowTaskService, Protocol):
 
 
 class GrpcService:
-    """The service of a connected client, which may be replaced by another one at any time."""
+    """The service of a connected client, which may be replaced by another one at any time.
+
+    What the namespace would refuse for its size raises `TooLargeToSend`.
+    """
 
     def __init__(self, client: ClientRef, namespace: str) -> None:
         self.client = client
+        self.limits = NamespaceLimits()
         self._namespace = namespace
 
     async def describe_namespace(
@@ -113,9 +149,19 @@ class GrpcService:
     async def complete_workflow_task(
         self, request: RespondWorkflowTaskCompletedRequest
     ) -> RespondWorkflowTaskCompletedResponse:
-        return await self._call(
-            "respond_workflow_task_completed", request, RespondWorkflowTaskCompletedResponse
-        )
+        self._check(request)
+        pages = pages_of(request) if self.limits.takes_pages else None
+        if pages is None:
+            return await self._send_completion(request)
+        if 0 < self.limits.completion < request.ByteSize():
+            raise TooLargeToSend(ProblemKind.REQUEST_TOO_LARGE, COMPLETION_TOO_LARGE)
+        return await send_pages(pages, self._send_completion)
+
+    async def _send_completion(
+        self, request: RespondWorkflowTaskCompletedRequest
+    ) -> RespondWorkflowTaskCompletedResponse:
+        answer = await self._transfer("respond_workflow_task_completed", request)
+        return RespondWorkflowTaskCompletedResponse.FromString(answer)
 
     async def fail_workflow_task(self, request: RespondWorkflowTaskFailedRequest) -> None:
         await self._send("respond_workflow_task_failed", request)
@@ -152,6 +198,17 @@ class GrpcService:
         return response.FromString(await self._send(name, request))
 
     async def _send(
+        self, name: str, request: Message, *, retry: bool = True, deadline: float | None = None
+    ) -> bytes:
+        self._check(request)
+        return await self._transfer(name, request, retry=retry, deadline=deadline)
+
+    def _check(self, request: Message) -> None:
+        refusal = self.client.guard.check(request, self.limits.payloads)
+        if refusal is not None:
+            raise TooLargeToSend(ProblemKind.PAYLOADS_TOO_LARGE, refusal)
+
+    async def _transfer(
         self, name: str, request: Message, *, retry: bool = True, deadline: float | None = None
     ) -> bytes:
         return await self.client.call(

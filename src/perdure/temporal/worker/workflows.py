@@ -20,14 +20,15 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 
 from perdure.core import outcomes
-from perdure.core.outcomes import Action, Input, Problem, ProblemKind, StreamSettings
+from perdure.core.outcomes import Action, Input, Problem, StreamSettings
+from perdure.core.reports import problem_of
 from perdure.core.task import MalformedTask
 from perdure.temporal.bridge.errors import PollShutdownError, RPCError
-from perdure.temporal.bridge.retry import message_too_large
 from perdure.temporal.bridge.slots import Permit, WorkflowSlotInfo
 from perdure.temporal.worker import call_sites
 from perdure.temporal.worker.mailbox import Mailbox
 from perdure.temporal.worker.metrics import SILENT, WorkerMetrics
+from perdure.temporal.worker.service import TooLargeToSend
 from perdure.temporal.worker.tracing import new_stream
 
 if TYPE_CHECKING:
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
     from perdure.temporal.worker.service import WorkflowTaskService
 
 __all__ = ["EagerActivities", "WorkflowShell"]
-
-_INVALID_ARGUMENT = 3
-_NOT_FOUND = 5
 
 
 class EagerActivities:
@@ -269,12 +267,6 @@ class WorkflowShell:
 
 
 def _problem(error: RPCError) -> Problem:
-    if error.code == _NOT_FOUND:
-        kind = ProblemKind.NOT_FOUND
-    elif error.code == _INVALID_ARGUMENT and error.message == "UnhandledCommand":
-        kind = ProblemKind.UNHANDLED_COMMAND
-    elif message_too_large(error.code, error.message):
-        kind = ProblemKind.GRPC_MESSAGE_TOO_LARGE
-    else:
-        kind = ProblemKind.OTHER
-    return Problem(kind, error.message)
+    if isinstance(error, TooLargeToSend):
+        return Problem(error.kind, error.message)
+    return problem_of(error.code, error.message)
