@@ -1,23 +1,28 @@
 """The official Temporal SDK on perdure's core: a workflow with an activity, a timer, a signal and
 a query, then a replay of its history.
 
-Start a server with `temporal server start-dev`, then run `python examples/temporal/hello.py`.
-Nothing here but the first two lines of code knows about perdure; `python -m perdure.temporal
+Start a server with `temporal server start-dev`, then run `python examples/temporal/hello.py`, or
+with `--compiled` on the SDK's own core. Another server is named by TEMPORAL_ADDRESS.
+
+Nothing here but the lines about `install` knows about perdure; `python -m perdure.temporal
 script.py` runs a script without even those.
 """
 
+import sys
+
 import perdure.temporal
 
-perdure.temporal.install()
+if "--compiled" not in sys.argv:
+    perdure.temporal.install()
 
-import asyncio  # noqa: E402
-import sys  # noqa: E402
-import uuid  # noqa: E402
-from datetime import timedelta  # noqa: E402
+import asyncio
+import uuid
+from datetime import timedelta
 
-from temporalio import activity, workflow  # noqa: E402
-from temporalio.client import Client  # noqa: E402
-from temporalio.worker import Replayer, Worker  # noqa: E402
+from temporalio import activity, workflow
+from temporalio.client import Client
+from temporalio.envconfig import ClientConfig
+from temporalio.worker import Replayer, Worker
 
 
 @activity.defn
@@ -57,8 +62,8 @@ class Hello:
         return self._greetings
 
 
-async def main(target: str) -> None:
-    client = await Client.connect(target)
+async def main() -> None:
+    client = await Client.connect(**ClientConfig.load_client_connect_config())
     queue = f"hello-{uuid.uuid4()}"
     async with Worker(client, task_queue=queue, workflows=[Hello], activities=[greet]):
         handle = await client.start_workflow(Hello.run, "world", id=queue, task_queue=queue)
@@ -69,8 +74,8 @@ async def main(target: str) -> None:
         print("result:", sorted(await handle.result()))
     history = await handle.fetch_history()
     await Replayer(workflows=[Hello]).replay_workflow(history)
-    print("replayed", len(history.events), "events")
+    print("replayed without a difference")
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "localhost:7233"))
+    asyncio.run(main())
