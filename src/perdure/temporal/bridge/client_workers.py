@@ -73,4 +73,6 @@ def _kinds(settings: WorkerSettings) -> set[str]:
         kinds.add("workflow")
     if settings.enable_activities:
         kinds.add("activity")
+    if settings.enable_nexus:
+        kinds.add("nexus")
     return kinds

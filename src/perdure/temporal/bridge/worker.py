@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from google.protobuf.message import DecodeError
 
 from perdure.errors import CallerError
-from perdure.temporal.errors import NotBuilt
 
 if TYPE_CHECKING:
     from temporalio.bridge.worker import WorkerConfig
@@ -47,7 +46,8 @@ class WorkerRef:
         return self._worker.poll_activity_task()
 
     def poll_nexus_task(self) -> Awaitable[bytes]:
-        raise NotBuilt("Nexus tasks in a worker")
+        self._runtime.process.check("use worker")
+        return self._worker.poll_nexus_task()
 
     def complete_workflow_activation(self, proto: bytes) -> Awaitable[None]:
         """Take lang's answer to an activation.
@@ -62,8 +62,7 @@ class WorkerRef:
         return _done(self._worker.complete_activity_task, proto)
 
     def complete_nexus_task(self, proto: bytes) -> Awaitable[None]:
-        del proto
-        raise NotBuilt("Nexus tasks in a worker")
+        return _done(self._worker.complete_nexus_task, proto)
 
     def record_activity_heartbeat(self, proto: bytes) -> None:
         self._runtime.process.check("use worker")

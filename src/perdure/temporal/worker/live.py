@@ -21,6 +21,7 @@ from temporalio.api.workflowservice.v1 import (
     ShutdownWorkerRequest,
 )
 from temporalio.bridge.proto import ActivityHeartbeat, ActivityTaskCompletion, NamespaceInfo
+from temporalio.bridge.proto.nexus import NexusTaskCompletion
 from temporalio.bridge.proto.workflow_activation import RemoveFromCache
 
 from perdure.core import outcomes
@@ -29,11 +30,11 @@ from perdure.core.payload_limits import Limits
 from perdure.core.task import MalformedTask
 from perdure.temporal.bridge.errors import PollShutdownError, RPCError
 from perdure.temporal.bridge.slots import Dealer, Permit, SlotReserveCtx, supplier
-from perdure.temporal.errors import NotBuilt
 from perdure.temporal.worker.activities import ActivityShell
 from perdure.temporal.worker.local_activities import LocalActivityShell
 from perdure.temporal.worker.mailbox import Mailbox
 from perdure.temporal.worker.metrics import WorkerMetrics
+from perdure.temporal.worker.nexus import NexusShell
 from perdure.temporal.worker.service import GrpcService, NamespaceLimits
 from perdure.temporal.worker.settings import (
     stream_settings,
@@ -57,8 +58,6 @@ class LiveWorker:
     """See the module."""
 
     def __init__(self, client: ClientRef, config: WorkerConfig) -> None:
-        if config.task_types.enable_nexus:
-            raise NotBuilt("Nexus tasks in a worker", "leave out nexus_service_handlers")
         self._config = config
         self._settings = settings = worker_settings(
             config,
@@ -86,6 +85,7 @@ class LiveWorker:
         )
         self._local_slots = self._dealer("local-activity", tuner.local_activity_slot_supplier)
         self._activity_slots = self._dealer("activity", tuner.activity_slot_supplier)
+        self._nexus_slots = self._dealer("nexus", tuner.nexus_slot_supplier)
         self._workflows: WorkflowShell | None = None
         self._activities: ActivityShell | None = None
         if settings.enable_activities:
@@ -108,6 +108,16 @@ class LiveWorker:
                 self._workflows,
                 metrics=self._metrics,
                 failed=self._workflow_poll_failed,
+            )
+        self._nexus: NexusShell | None = None
+        if settings.enable_nexus:
+            self._nexus = NexusShell(
+                settings,
+                self._service,
+                self._nexus_slots,
+                log=self._log,
+                metrics=self._metrics,
+                failed=self._nexus_poll_failed,
             )
         self._workflows_over = self._workflows is None
         self._activities_over = self._activities is None
@@ -175,6 +185,13 @@ class LiveWorker:
             self._activities.start(suggests=self._capabilities.poller_autoscaling)
         return self._activity_mailbox.poll()
 
+    def poll_nexus_task(self) -> asyncio.Future[bytes]:
+        if self._nexus is None:
+            return _failed(PollShutdownError())
+        if not self._stopping:
+            self._nexus.start(suggests=self._capabilities.poller_autoscaling)
+        return self._nexus.mailbox.poll()
+
     def complete_workflow_activation(self, raw: bytes) -> None:
         assert self._workflows is not None, "lang completes what it has polled"
         self._workflows.complete(raw)
@@ -186,6 +203,11 @@ class LiveWorker:
                 self._workflows.local.complete(completion.task_token, completion.result)
         elif self._activities is not None:
             self._activities.complete(completion)
+
+    def complete_nexus_task(self, raw: bytes) -> None:
+        completion = NexusTaskCompletion.FromString(raw)
+        assert self._nexus is not None, "lang completes what it has polled"
+        self._nexus.complete(completion)
 
     def record_activity_heartbeat(self, raw: bytes) -> None:
         if self._activities is not None:
@@ -237,9 +259,16 @@ class LiveWorker:
             await self._workflows.idle()
         if self._activities is not None:
             await self._activities.idle()
+        if self._nexus is not None:
+            await self._nexus.over()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_PERMITS_RETURN):
-                for slots in (self._workflow_slots, self._local_slots, self._activity_slots):
+                for slots in (
+                    self._workflow_slots,
+                    self._local_slots,
+                    self._activity_slots,
+                    self._nexus_slots,
+                ):
                     await slots.all_returned()
 
     async def _stop(self) -> None:
@@ -247,6 +276,8 @@ class LiveWorker:
             self._workflow_polls.stop()
         if self._activities is not None:
             self._activities.stop()
+        if self._nexus is not None:
+            self._nexus.stop()
         if self._workflows is not None:
             self._workflows.feed(outcomes.ShutdownRequested())
         await self._tell_server()
@@ -257,6 +288,8 @@ class LiveWorker:
             self._workflows.feed(outcomes.PollersStopped())
         if self._activities is not None:
             await self._activities.polls_ended(by_server=by_server)
+        if self._nexus is not None:
+            await self._nexus.polls_ended(by_server=by_server)
         self._close_activities_if_over()
 
     async def _tell_server(self) -> None:
@@ -266,6 +299,8 @@ class LiveWorker:
             types.append(TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW)
         if settings.enable_activities:
             types.append(TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY)
+        if settings.enable_nexus:
+            types.append(TaskQueueType.TASK_QUEUE_TYPE_NEXUS)
         request = ShutdownWorkerRequest(
             namespace=settings.namespace,
             sticky_task_queue=settings.sticky_queue or "",
@@ -311,6 +346,11 @@ class LiveWorker:
 
     def _activity_poll_failed(self, error: Exception) -> None:
         self._activity_mailbox.fail(_poll_failure(error))
+        self.initiate_shutdown()
+
+    def _nexus_poll_failed(self, error: Exception) -> None:
+        assert self._nexus is not None
+        self._nexus.mailbox.fail(_poll_failure(error))
         self.initiate_shutdown()
 
     def _dealer(self, kind: str, config: object, limit: int | None = None) -> Dealer:

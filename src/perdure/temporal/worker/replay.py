@@ -113,12 +113,19 @@ class ReplayWorker:
         future.set_exception(PollShutdownError())
         return future
 
+    def poll_nexus_task(self) -> asyncio.Future[bytes]:
+        return self.poll_activity_task()
+
     def complete_workflow_activation(self, raw: bytes) -> None:
         self._shell.complete(raw)
 
     def complete_activity_task(self, raw: bytes) -> None:
         del raw
         raise RuntimeError("a replay worker runs no activities")
+
+    def complete_nexus_task(self, raw: bytes) -> None:
+        del raw
+        raise RuntimeError("a replay worker runs no Nexus operations")
 
     def record_activity_heartbeat(self, raw: bytes) -> None:
         del raw

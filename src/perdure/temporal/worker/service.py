@@ -17,6 +17,8 @@ from temporalio.api.workflowservice.v1 import (
     GetWorkflowExecutionHistoryResponse,
     PollActivityTaskQueueRequest,
     PollActivityTaskQueueResponse,
+    PollNexusTaskQueueRequest,
+    PollNexusTaskQueueResponse,
     PollWorkflowTaskQueueRequest,
     PollWorkflowTaskQueueResponse,
     RecordActivityTaskHeartbeatRequest,
@@ -24,6 +26,8 @@ from temporalio.api.workflowservice.v1 import (
     RespondActivityTaskCanceledRequest,
     RespondActivityTaskCompletedRequest,
     RespondActivityTaskFailedRequest,
+    RespondNexusTaskCompletedRequest,
+    RespondNexusTaskFailedRequest,
     RespondQueryTaskCompletedRequest,
     RespondWorkflowTaskCompletedRequest,
     RespondWorkflowTaskCompletedResponse,
@@ -43,6 +47,7 @@ __all__ = [
     "ActivityAnswer",
     "GrpcService",
     "NamespaceLimits",
+    "NexusAnswer",
     "TooLargeToSend",
     "WorkflowService",
     "WorkflowTaskService",
@@ -53,6 +58,8 @@ ActivityAnswer = (
     | RespondActivityTaskFailedRequest
     | RespondActivityTaskCanceledRequest
 )
+
+NexusAnswer = RespondNexusTaskCompletedRequest | RespondNexusTaskFailedRequest
 
 _INVALID_ARGUMENT = 3
 
@@ -112,6 +119,12 @@ class WorkflowService(WorkflowTaskService, Protocol):
     async def heartbeat_activity(
         self, request: RecordActivityTaskHeartbeatRequest
     ) -> RecordActivityTaskHeartbeatResponse: ...
+
+    async def poll_nexus(
+        self, request: PollNexusTaskQueueRequest, deadline: float
+    ) -> PollNexusTaskQueueResponse: ...
+
+    async def answer_nexus(self, request: NexusAnswer) -> None: ...
 
     async def shutdown_worker(self, request: ShutdownWorkerRequest) -> None: ...
 
@@ -190,6 +203,19 @@ class GrpcService:
         return await self._call(
             "record_activity_task_heartbeat", request, RecordActivityTaskHeartbeatResponse
         )
+
+    async def poll_nexus(
+        self, request: PollNexusTaskQueueRequest, deadline: float
+    ) -> PollNexusTaskQueueResponse:
+        return PollNexusTaskQueueResponse.FromString(
+            await self._send("poll_nexus_task_queue", request, retry=False, deadline=deadline)
+        )
+
+    async def answer_nexus(self, request: NexusAnswer) -> None:
+        if isinstance(request, RespondNexusTaskCompletedRequest):
+            await self._send("respond_nexus_task_completed", request)
+        else:
+            await self._send("respond_nexus_task_failed", request)
 
     async def shutdown_worker(self, request: ShutdownWorkerRequest) -> None:
         await self._send("shutdown_worker", request, retry=False)

@@ -54,6 +54,7 @@ class WorkerSettings:
     workflow_pollers: PollerCounts
     normal_share: float
     activity_pollers: PollerCounts
+    nexus_pollers: PollerCounts
     max_activities_per_second: float | None
     max_task_queue_activities_per_second: float | None
     graceful_shutdown_period: float
@@ -62,6 +63,7 @@ class WorkerSettings:
     enable_workflows: bool
     enable_activities: bool
     enable_local_activities: bool
+    enable_nexus: bool
     server_knows_build_ids: bool = False
 
     @property
@@ -84,7 +86,7 @@ def worker_settings(
     identity = config.identity_override or client_identity
     _check(config)
     cached = config.max_cached_workflows
-    if _has_one_slot(config.tuner.workflow_slot_supplier):
+    if not config.task_types.enable_workflows or _has_one_slot(config.tuner.workflow_slot_supplier):
         cached = 0
     pollers = poller_counts(config.workflow_task_poller_behavior)
     if config.max_cached_workflows and not pollers.scaled and pollers.maximum < 2:
@@ -103,6 +105,7 @@ def worker_settings(
         workflow_pollers=pollers,
         normal_share=config.nonsticky_to_sticky_poll_ratio,
         activity_pollers=poller_counts(config.activity_task_poller_behavior),
+        nexus_pollers=poller_counts(config.nexus_task_poller_behavior),
         max_activities_per_second=config.max_activities_per_second,
         max_task_queue_activities_per_second=config.max_task_queue_activities_per_second,
         graceful_shutdown_period=config.graceful_shutdown_period_millis / 1000,
@@ -111,6 +114,7 @@ def worker_settings(
         enable_workflows=config.task_types.enable_workflows,
         enable_activities=config.task_types.enable_remote_activities,
         enable_local_activities=config.task_types.enable_local_activities,
+        enable_nexus=config.task_types.enable_nexus,
         server_knows_build_ids=server_knows_build_ids,
     )
 
