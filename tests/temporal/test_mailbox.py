@@ -9,14 +9,13 @@ import pytest
 from temporalio.bridge.proto.activity_result import ActivityExecutionResult
 from temporalio.bridge.proto.activity_task import ActivityTask
 from temporalio.bridge.proto.workflow_commands import ScheduleLocalActivity
-from temporalio.bridge.worker import FixedSizeSlotSupplier
 
 from perdure.core import outcomes
 from perdure.core.local_requests import LocalActivityCancel, LocalActivityRequest
 from perdure.core.run_info import RunInfo
 from perdure.temporal.bridge.errors import PollShutdownError
-from perdure.temporal.bridge.logs import Log
-from perdure.temporal.bridge.slots import Dealer, SlotReserveCtx, supplier
+from perdure.temporal.bridge.fixed_slots import FixedSlots
+from perdure.temporal.bridge.slots import Dealer, SlotDeploymentVersion, SlotReserveCtx
 from perdure.temporal.worker.local_activities import LocalActivityShell
 from perdure.temporal.worker.mailbox import Mailbox
 
@@ -126,8 +125,10 @@ def local_shell() -> tuple[LocalActivityShell, Mailbox, list[outcomes.Input]]:
     fed: list[outcomes.Input] = []
     mailbox = Mailbox()
     dealer = Dealer(
-        supplier(FixedSizeSlotSupplier(10), Log(None)),
-        lambda sticky: SlotReserveCtx("local-activity", "queue", "worker", "", None, sticky),
+        FixedSlots(10),
+        lambda sticky: SlotReserveCtx(
+            "local-activity", "queue", "worker", "", SlotDeploymentVersion("", ""), sticky
+        ),
     )
     return LocalActivityShell(dealer, mailbox, fed.append), mailbox, fed
 

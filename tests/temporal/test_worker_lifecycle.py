@@ -20,12 +20,10 @@ from temporalio.worker import (
     PollerBehaviorAutoscaling,
     Worker,
     WorkerDeploymentConfig,
-    WorkerTuner,
 )
 from tests.temporal import sample
 
 from perdure.temporal.bridge.slots import Permit
-from perdure.temporal.errors import NotBuilt
 from perdure.temporal.worker.activities import ActivityShell
 
 LONG = timedelta(seconds=10)
@@ -111,12 +109,6 @@ async def test_pollers_may_scale(client: Client, queue: str) -> None:
         activity_task_poller_behavior=behavior,
     ):
         await asyncio.gather(*(run_steps(client, queue) for _ in range(5)))
-
-
-async def test_what_is_not_built_says_so(client: Client, queue: str) -> None:
-    tuner = WorkerTuner.create_resource_based(target_memory_usage=0.9, target_cpu_usage=0.9)
-    with pytest.raises(NotBuilt, match="resource based slot supplier"):
-        steps_worker(client, queue, tuner=tuner)
 
 
 async def test_a_worker_of_a_deployment(client: Client, queue: str) -> None:

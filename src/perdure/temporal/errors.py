@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from perdure.errors import CallerError, WorldError
 
-__all__ = ["InstalledTooLate", "NotBuilt", "ServerBinaryMissing"]
+__all__ = ["InstalledTooLate", "NotBuilt", "PackageMissing", "ServerBinaryMissing"]
 
 
 class InstalledTooLate(CallerError):
@@ -34,6 +34,20 @@ class NotBuilt(CallerError):
         super().__init__(f"{text}: {advice}" if advice else text)
         self.what = what
         self.advice = advice
+
+
+class PackageMissing(WorldError):
+    """`what` needs the Python package `package`, which is not installed."""
+
+    code = "temporal.package_missing"
+
+    def __init__(self, what: str, package: str) -> None:
+        super().__init__(
+            f"{what} need the package {package}, which is not installed: "
+            "pip install perdure[temporal]"
+        )
+        self.what = what
+        self.package = package
 
 
 class ServerBinaryMissing(WorldError):

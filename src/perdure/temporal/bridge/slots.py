@@ -7,15 +7,11 @@ task until the task is answered, and is released exactly once.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from perdure.temporal.errors import NotBuilt
-
-if TYPE_CHECKING:
-    from perdure.temporal.bridge.logs import Log
+from perdure.temporal.bridge.fixed_slots import FixedSlots
 
 __all__ = [
     "ActivitySlotInfo",
@@ -24,14 +20,29 @@ __all__ = [
     "LocalActivitySlotInfo",
     "NexusSlotInfo",
     "Permit",
+    "SlotDeploymentVersion",
     "SlotMarkUsedCtx",
     "SlotReleaseCtx",
     "SlotReserveCtx",
+    "Supplier",
     "WorkflowSlotInfo",
-    "supplier",
 ]
 
-_RETRY_PAUSE = 1.0
+
+class SlotDeploymentVersion(dict[str, str]):
+    """The version of a worker as the compiled core gives it, and as the SDK's types promise it."""
+
+    def __init__(self, deployment_name: str, build_id: str) -> None:
+        super().__init__(deployment_name=deployment_name, build_id=build_id)
+
+    @property
+    def deployment_name(self) -> str:
+        """Empty for a worker that belongs to no deployment."""
+        return self["deployment_name"]
+
+    @property
+    def build_id(self) -> str:
+        return self["build_id"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +53,7 @@ class SlotReserveCtx:
     task_queue: str
     worker_identity: str
     worker_build_id: str
-    worker_deployment_version: Any
+    worker_deployment_version: SlotDeploymentVersion
     is_sticky: bool
 
 
@@ -90,10 +101,12 @@ class CustomSlotSupplier:
 class Supplier(Protocol):
     """Where a dealer gets its slots; a token stands for one slot.
 
-    `size` is how many slots there are in all, None if that is not fixed.
+    `size` is how many slots there are in all, None if that is not fixed. `asks_ahead` says that
+    a slot is reserved before there is a task for it, also where it need not be.
     """
 
     size: int | None
+    asks_ahead: bool
 
     async def reserve(self, context: SlotReserveCtx) -> Any: ...
 
@@ -104,105 +117,15 @@ class Supplier(Protocol):
     def release(self, info: Any | None, token: Any) -> None: ...
 
 
-class _Fixed:
-    """A number of slots; waiters are served in order."""
-
-    def __init__(self, slots: int) -> None:
-        self.size: int | None = slots
-        self._free = slots
-        self._waiters: list[asyncio.Future[None]] = []
-
-    async def reserve(self, context: SlotReserveCtx) -> object:
-        del context
-        while self._free == 0:
-            waiter = asyncio.get_running_loop().create_future()
-            self._waiters.append(waiter)
-            try:
-                await waiter
-            except asyncio.CancelledError:
-                if waiter.done() and not waiter.cancelled():
-                    self._wake()
-                raise
-            finally:
-                with contextlib.suppress(ValueError):
-                    self._waiters.remove(waiter)
-        self._free -= 1
-        return True
-
-    def try_reserve(self, context: SlotReserveCtx) -> object | None:
-        del context
-        if self._free == 0:
-            return None
-        self._free -= 1
-        return True
-
-    def mark_used(self, info: Any, token: Any) -> None:
-        """A slot is a slot, whatever it is used for."""
-
-    def release(self, info: Any | None, token: Any) -> None:
-        del info, token
-        self._free += 1
-        self._wake()
-
-    def _wake(self) -> None:
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-                return
-
-
-class _Custom:
-    """A supplier of the SDK's user; a failing reserve is tried again."""
-
-    def __init__(self, inner: Any, log: Log) -> None:
-        self.size: int | None = None
-        self._inner = inner
-        self._log = log
-
-    async def reserve(self, context: SlotReserveCtx) -> Any:
-        while True:
-            started: list[asyncio.Task[Any]] = []
-            try:
-                return await self._inner.reserve_slot(context, started.append)
-            except asyncio.CancelledError:
-                for task in started:
-                    task.cancel()
-                raise
-            except Exception as error:  # user code, whatever it raises
-                self._log.write(
-                    40, "temporal_sdk_bridge::worker", f"Error in reserve_slot: {error!r}"
-                )
-                await asyncio.sleep(_RETRY_PAUSE)
-
-    def try_reserve(self, context: SlotReserveCtx) -> Any | None:
-        return self._inner.try_reserve_slot(context)
-
-    def mark_used(self, info: Any, token: Any) -> None:
-        self._inner.mark_slot_used(SlotMarkUsedCtx(info, token))
-
-    def release(self, info: Any | None, token: Any) -> None:
-        self._inner.release_slot(SlotReleaseCtx(info, token))
-
-
-def supplier(config: Any, log: Log) -> Supplier:
-    """The supplier that a worker's configuration asks for."""
-    if isinstance(config, CustomSlotSupplier):
-        return _Custom(config.inner, log)
-    if hasattr(config, "num_slots"):
-        if config.num_slots < 1:
-            raise ValueError("a fixed size slot supplier needs at least one slot")
-        return _Fixed(config.num_slots)
-    raise NotBuilt("a resource based slot supplier", "use a fixed size or a custom slot supplier")
-
-
 class Permit:
     """One slot, released once, however often that is asked for."""
 
-    __slots__ = ("_dealer", "_info", "_token")
+    __slots__ = ("_dealer", "_info", "_released", "_token")
 
     def __init__(self, dealer: Dealer, token: Any) -> None:
         self._dealer = dealer
         self._token = token
+        self._released = False
         self._info: Any | None = None
 
     def mark_used(self, info: Any) -> None:
@@ -211,9 +134,9 @@ class Permit:
         self._info = info
 
     def release(self) -> None:
-        if self._token is not None:
-            token, self._token = self._token, None
-            self._dealer.released(self._info, token)
+        if not self._released:
+            self._released = True
+            self._dealer.released(self._info, self._token)
 
 
 class Dealer:
@@ -233,10 +156,11 @@ class Dealer:
     ) -> None:
         self._supplier = supplier
         self._context = context
-        self._gate = _Fixed(limit) if limit is not None else None
+        self._gate = FixedSlots(limit) if limit is not None else None
         self._idle = asyncio.Event()
         self._idle.set()
         self._on_change = on_change
+        self.asks_ahead = supplier.asks_ahead
         self.out = 0
         self.used = 0
 

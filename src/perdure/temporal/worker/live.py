@@ -26,10 +26,17 @@ from temporalio.bridge.proto.workflow_activation import RemoveFromCache
 
 from perdure.core import outcomes
 from perdure.core.local_activities import is_local_token
+from perdure.core.outcomes import DeploymentVersion
 from perdure.core.payload_limits import Limits
 from perdure.core.task import MalformedTask
 from perdure.temporal.bridge.errors import PollShutdownError, RPCError
-from perdure.temporal.bridge.slots import Dealer, Permit, SlotReserveCtx, supplier
+from perdure.temporal.bridge.slot_suppliers import Suppliers
+from perdure.temporal.bridge.slots import (
+    Dealer,
+    Permit,
+    SlotDeploymentVersion,
+    SlotReserveCtx,
+)
 from perdure.temporal.worker.activities import ActivityShell
 from perdure.temporal.worker.local_activities import LocalActivityShell
 from perdure.temporal.worker.mailbox import Mailbox
@@ -78,6 +85,7 @@ class LiveWorker:
         self._stopped: asyncio.Task[None] | None = None
         self._workflow_polls: WorkflowPolls | None = None
         tuner = config.tuner
+        self._suppliers = Suppliers(tuner, self._log, self._metrics.resources)
         self._workflow_slots = self._dealer(
             "workflow",
             tuner.workflow_slot_supplier,
@@ -183,6 +191,8 @@ class LiveWorker:
     def poll_activity_task(self) -> asyncio.Future[bytes]:
         if self._activities is not None and not self._stopping:
             self._activities.start(suggests=self._capabilities.poller_autoscaling)
+        if self._workflows is not None and self._workflows.local and not self._stopping:
+            self._workflows.local.start()
         return self._activity_mailbox.poll()
 
     def poll_nexus_task(self) -> asyncio.Future[bytes]:
@@ -355,7 +365,9 @@ class LiveWorker:
 
     def _dealer(self, kind: str, config: object, limit: int | None = None) -> Dealer:
         settings = self._settings
-        deployment = settings.deployment_options()
+        versioning = settings.versioning
+        name = versioning.deployment_name if isinstance(versioning, DeploymentVersion) else ""
+        version = SlotDeploymentVersion(name, versioning.build_id)
 
         def context(sticky: bool) -> SlotReserveCtx:
             return SlotReserveCtx(
@@ -363,12 +375,12 @@ class LiveWorker:
                 task_queue=settings.task_queue,
                 worker_identity=settings.identity,
                 worker_build_id=settings.build_id,
-                worker_deployment_version=deployment,
+                worker_deployment_version=version,
                 is_sticky=sticky,
             )
 
         return Dealer(
-            supplier(config, self._log),
+            self._suppliers.make(config, kind=kind),
             context,
             limit,
             on_change=lambda used, available: self._metrics.slots(kind, used, available),

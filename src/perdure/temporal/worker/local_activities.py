@@ -1,8 +1,9 @@
 """The local activity manager at work: slots, timers, and lang's polls of activities.
 
-Attempts go to lang as soon as they have a slot. Cancellations are drawn by lang's polls, so that
-one which is not needed any more never reaches lang, and an eviction is withheld exactly until lang
-has the last of them.
+Attempts go to lang as soon as they have a slot. Suppliers of the SDK's users are asked for the next
+slot before there is an attempt for it, as the compiled core does. Cancellations are drawn by lang's
+polls, so that one which is not needed any more never reaches lang, and an eviction is withheld
+exactly until lang has the last of them.
 """
 
 from __future__ import annotations
@@ -48,7 +49,15 @@ class LocalActivityShell:
         self._metrics = metrics
         self._timer: asyncio.TimerHandle | None = None
         self._waiting: asyncio.Task[None] | None = None
+        self._ahead: Permit | None = None
+        self._asks_ahead = False
         self._on_idle: Callable[[], None] | None = None
+
+    def start(self) -> None:
+        """Lang polls for activities: suppliers that are asked ahead of time are asked now."""
+        if self._dealer.asks_ahead and not self._asks_ahead:
+            self._asks_ahead = True
+            self._pump()
 
     def request(self, requests: Iterable[object]) -> None:
         self._manager.request(cast("Iterable[LocalRequest]", requests), _now())
@@ -80,9 +89,12 @@ class LocalActivityShell:
 
     def _pump(self) -> None:
         manager = self._manager
-        while manager.has_queued and (permit := self._dealer.try_reserve()) is not None:
+        while manager.has_queued and (permit := self._permit_now()) is not None:
             self._start(permit)
-        if manager.has_queued and self._waiting is None:
+        if self._ahead is not None and not self._asks_ahead:
+            self._ahead.release()
+            self._ahead = None
+        if self._wants_slot() and self._waiting is None:
             self._waiting = asyncio.get_running_loop().create_task(self._wait_for_slot())
         self._mailbox.ring()
         self._set_timer()
@@ -90,9 +102,25 @@ class LocalActivityShell:
             self._handle(event)
         if self._on_idle is not None and manager.is_idle:
             callback, self._on_idle = self._on_idle, None
-            if self._waiting is not None:
-                self._waiting.cancel()
+            self._stop_waiting()
             callback()
+
+    def _permit_now(self) -> Permit | None:
+        permit, self._ahead = self._ahead, None
+        if permit is None and not self._dealer.asks_ahead:
+            permit = self._dealer.try_reserve()
+        return permit
+
+    def _wants_slot(self) -> bool:
+        return self._manager.has_queued or (self._asks_ahead and self._ahead is None)
+
+    def _stop_waiting(self) -> None:
+        self._asks_ahead = False
+        if self._waiting is not None:
+            self._waiting.cancel()
+        if self._ahead is not None:
+            self._ahead.release()
+            self._ahead = None
 
     def _next_cancel(self) -> bytes | None:
         """Lang takes a cancellation: what waited for that comes after it, not in its midst."""
@@ -116,7 +144,7 @@ class LocalActivityShell:
             permit = await self._dealer.reserve()
         finally:
             self._waiting = None
-        self._start(permit)
+        self._ahead = permit
         self._pump()
 
     def _set_timer(self) -> None:

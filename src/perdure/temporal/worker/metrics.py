@@ -87,6 +87,10 @@ class WorkerMetrics:
             slots.show("worker_task_slots_available", available)
         slots.show("worker_task_slots_used", used)
 
+    def resources(self, name: str, value: float) -> None:
+        """What is in use of the machine, in percent, and what its controllers make of it."""
+        self._worker.show(name, value)
+
     # Workflows
 
     def workflow_counted(self, counted: Counted) -> None:
