@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-__all__ = ["on_both_cores", "on_compiled_core"]
+__all__ = ["on_both_cores"]
 
 _SCRIPTS = Path(__file__).parent / "compared"
 _ROOT = Path(__file__).parents[2]
@@ -21,14 +21,8 @@ _ROOT = Path(__file__).parents[2]
 
 def on_both_cores(script: str, *arguments: str, **variables: str) -> tuple[Any, Any]:
     """What the script printed on the compiled core, and on ours."""
-    return _printed([], script, arguments, variables), _printed(
-        ["-m", "perdure.temporal"], script, arguments, variables
-    )
-
-
-def on_compiled_core(script: str, *arguments: str, **variables: str) -> Any:
-    """What the script printed on the compiled core."""
-    return _printed([], script, arguments, variables)
+    compiled = _printed([], script, arguments, variables)
+    return compiled, _printed(["-m", "perdure.temporal"], script, arguments, variables)
 
 
 def _printed(

@@ -8,7 +8,27 @@ from __future__ import annotations
 
 from perdure.errors import CallerError, WorldError
 
-__all__ = ["InstalledTooLate", "NotBuilt", "PackageMissing", "ServerBinaryMissing"]
+__all__ = [
+    "ForkedWithGrpc",
+    "InstalledTooLate",
+    "NotBuilt",
+    "PackageMissing",
+    "ServerBinaryMissing",
+]
+
+
+class ForkedWithGrpc(CallerError):
+    """This process is a fork of `pid`, which had used gRPC already."""
+
+    code = "temporal.forked_with_grpc"
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(
+            f"process {pid} had used gRPC before it was forked, and gRPC does not work in the "
+            "copy: fork before the first client connects, or start the process with the method "
+            "'spawn' or 'forkserver'"
+        )
+        self.pid = pid
 
 
 class InstalledTooLate(CallerError):

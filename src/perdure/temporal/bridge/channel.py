@@ -18,6 +18,7 @@ import grpc
 import grpc.aio
 
 from perdure.temporal.bridge.name_watch import NameWatch
+from perdure.temporal.bridge.process import grpc_process
 from perdure.temporal.bridge.target import Target, parse_target
 from perdure.temporal.bridge.tls import credentials, tls_options
 
@@ -96,6 +97,7 @@ class Channels:
             await link.channel.close()
 
     def _open(self) -> grpc.aio.Channel:
+        grpc_process.claim()
         options = _options(self._config, self.target)
         compression = (
             grpc.Compression.Gzip
