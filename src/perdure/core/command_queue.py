@@ -65,11 +65,10 @@ class CommandQueue:
         self._new.append(_Queued(machine, command_type, build, self.site))
 
     def prepare(self) -> None:
-        """Moves the new commands behind those that wait already, without withdrawn ones."""
-        if any(queued.machine.is_withdrawn for queued in self._prepared):
-            self._prepared = deque(
-                queued for queued in self._prepared if not queued.machine.is_withdrawn
-            )
+        """Moves the new commands behind those that wait already, without withdrawn ones.
+
+        What is withdrawn later stays until it comes to the front, and is not sent.
+        """
         new = self._new
         while new:
             queued = new.popleft()

@@ -31,7 +31,7 @@ class LocalTracking:
     def __init__(self, run: RunInfo) -> None:
         self._run = run
         self._known: deque[LocalMarker] = deque()
-        self._requests: list[LocalRequest] = []
+        self._requests: dict[tuple[type, int], LocalRequest] = {}
         self._outstanding: set[int] = set()
         self._waiting: dict[int, LocalActivityMachine] = {}
         self.activation_index = 0
@@ -45,18 +45,15 @@ class LocalTracking:
 
     def request(self, machine: LocalActivityMachine) -> None:
         self._outstanding.add(machine.seq)
-        self._requests.append(LocalActivityRequest(self._run, machine.body))
+        request = LocalActivityRequest(self._run, machine.body)
+        self._requests[LocalActivityRequest, machine.seq] = request
 
     def withdraw(self, seq: int) -> bool:
         """Takes back a request that was not drained yet; False if there is none."""
-        for index, request in enumerate(self._requests):
-            if isinstance(request, LocalActivityRequest) and request.command.seq == seq:
-                del self._requests[index]
-                return True
-        return False
+        return self._requests.pop((LocalActivityRequest, seq), None) is not None
 
     def cancel(self, seq: int) -> None:
-        self._requests.append(LocalActivityCancel(self._run.run_id, seq))
+        self._requests[LocalActivityCancel, seq] = LocalActivityCancel(self._run.run_id, seq)
 
     def is_over(self, seq: int) -> None:
         """Nobody waits for the manager's result any more, if it ever comes."""
@@ -70,7 +67,7 @@ class LocalTracking:
         self._outstanding.clear()
 
     def drain(self) -> list[LocalRequest]:
-        requests, self._requests = self._requests, []
+        requests, self._requests = list(self._requests.values()), {}
         return requests
 
     def is_outstanding(self, seq: int) -> bool:

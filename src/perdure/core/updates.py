@@ -7,7 +7,9 @@ meets it when it did before.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from typing import Final
 
 from temporalio.api.history.v1.message_pb2 import HistoryEvent
 from temporalio.api.protocol.v1.message_pb2 import Message
@@ -21,22 +23,26 @@ from perdure.core.machines.update import UpdateMachine
 
 __all__ = ["Updates"]
 
+_NEVER: Final = math.inf
+
 
 class Updates:
     """Waiting requests, machines, and what is to be said to the server."""
 
-    __slots__ = ("_admitted", "_host", "_machines", "_outbox", "_waiting")
+    __slots__ = ("_admitted", "_first_due", "_host", "_machines", "_outbox", "_waiting")
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self._waiting: list[Message] = []
+        self._first_due = _NEVER
         self._admitted: dict[str, Request] = {}
         self._machines: dict[str, UpdateMachine] = {}
         self._outbox: list[Message] = []
 
     def receive(self, messages: Iterable[Message]) -> None:
         """Messages of a new workflow task."""
-        self._waiting.extend(messages)
+        for message in messages:
+            self._wait(message)
 
     def admitted(self, event: HistoryEvent) -> None:
         """A request that history itself holds, because it was there before a reset."""
@@ -45,9 +51,7 @@ class Updates:
         if self._host.replaying:
             self._admitted[instance_id] = request
         else:
-            self._waiting.append(
-                _request(f"{instance_id}/request", instance_id, event.event_id, request)
-            )
+            self._wait(_request(f"{instance_id}/request", instance_id, event.event_id, request))
 
     def accepted_ahead(self, event: HistoryEvent) -> Message:
         """The request that the next sequence accepts."""
@@ -74,13 +78,18 @@ class Updates:
 
     def begin_before(self, event_id: int) -> None:
         """Hands to lang what comes before this event, in the order it arrived."""
-        if not self._waiting:
+        if self._first_due >= event_id:
             return
-        due = [m for m in self._waiting if _comes_before(m, event_id)]
-        if due:
-            self._waiting = [m for m in self._waiting if not _comes_before(m, event_id)]
-            for message in due:
+        waiting, self._waiting, self._first_due = self._waiting, [], _NEVER
+        for message in waiting:
+            if _due_after(message) < event_id:
                 self.begin(message)
+            else:
+                self._wait(message)
+
+    def _wait(self, message: Message) -> None:
+        self._waiting.append(message)
+        self._first_due = min(self._first_due, _due_after(message))
 
     def respond(self, command: LangCommand) -> None:
         """Lang's answer to a request."""
@@ -109,10 +118,11 @@ class Updates:
         return messages
 
 
-def _comes_before(message: Message, event_id: int) -> bool:
+def _due_after(message: Message) -> float:
+    """The event after which the message comes; a place among commands never comes."""
     if message.WhichOneof("sequencing_id") == "command_index":
-        return False
-    return message.event_id < event_id
+        return _NEVER
+    return message.event_id
 
 
 def _request(message_id: str, instance_id: str, event_id: int, request: Request) -> Message:

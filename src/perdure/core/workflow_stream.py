@@ -422,6 +422,8 @@ class WorkflowStream:
             return
         wanted = len(self._without_room)
         leaving = sum(run.eviction is not None for run in self._runs.values())
+        if leaving >= wanted and self.settings.max_cached_workflows > 0:
+            return
         for run in sorted(self._runs.values(), key=_holds_local_activities):
             if run.eviction is not None or run.buffer.has_real_task:
                 continue

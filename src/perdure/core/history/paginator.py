@@ -21,7 +21,7 @@ from typing import ClassVar, Self
 
 from temporalio.api.history.v1 import HistoryEvent
 
-from perdure.core.history.events import COMMAND_EVENTS, TASK_COMPLETED
+from perdure.core.history.events import COMMAND_EVENTS, FINAL_EVENTS, TASK_COMPLETED, TASK_STARTED
 from perdure.core.history.sequences import HistoryUpdate, cut
 from perdure.errors import WorldError
 
@@ -88,6 +88,7 @@ class HistoryPaginator:
     __slots__ = (
         "_appended",
         "_bound_met",
+        "_cut_in_vain",
         "_exhausted",
         "_fruitless",
         "_last_event_id",
@@ -118,6 +119,7 @@ class HistoryPaginator:
         self._token = next_page_token
         self._exhausted = exhausted
         self._bound_met = False
+        self._cut_in_vain = 0
         self._fruitless: set[bytes] = set()
         self._appended = appended
         self._last_event_id = last_event_id
@@ -193,14 +195,16 @@ class HistoryPaginator:
             events, self._queue = self._queue, []
             self._exhausted = True
             return self._update(events, complete=True, ends=cut(events, complete=True))
-        ends = cut(self._queue, complete=False)
+        ends = cut(self._queue, complete=False) if self._may_have_grown() else {}
         if len(ends) < 2:
+            self._cut_in_vain = len(self._queue)
             if self._token in self._fruitless:
                 raise LoopingPages(self._last_event_id)
             return PageRequest(self._token)
         events = self._queue
         kept_back = max(ends)
         self._queue = events[kept_back:]
+        self._cut_in_vain = 0
         return self._update(events, complete=False, limit=kept_back, ends=ends)
 
     def feed(self, events: Sequence[HistoryEvent], next_page_token: bytes) -> None:
@@ -245,6 +249,14 @@ class HistoryPaginator:
         (A task that has nothing new, as in a replay, starts with the event of the one before.)
         """
         return self._exhausted or self.previous_started_id < self.started_id == self._last_event_id
+
+    def _may_have_grown(self) -> bool:
+        """False if nothing that came since the last cut can end a sequence: where one ends is seen
+        at the start of a task and the two events after it."""
+        if not self._cut_in_vain:
+            return True
+        new = self._queue[max(0, self._cut_in_vain - 2) :]
+        return any(e.event_type == TASK_STARTED or e.event_type in FINAL_EVENTS for e in new)
 
     def _update(
         self,
