@@ -36,6 +36,7 @@ def test_commands_without_an_end_keep_their_order() -> None:
 
 
 def test_what_follows_the_end_moves_in_front_of_it() -> None:
+    """Rows: preprocess_command_sequence."""
     assert variants(TIMER, TERMINAL, ACTIVITY, keep=True) == [
         "start_timer",
         "schedule_activity",
@@ -44,6 +45,9 @@ def test_what_follows_the_end_moves_in_front_of_it() -> None:
 
 
 def test_what_follows_the_end_is_dropped_by_the_old_rule() -> None:
+    """Rows: preprocess_command_sequence_old_behavior,
+    test_replayer_command_reordering_backward_compatibility.
+    """
     assert variants(TIMER, TERMINAL, ACTIVITY, keep=False) == [
         "start_timer",
         "complete_workflow_execution",

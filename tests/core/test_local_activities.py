@@ -308,6 +308,7 @@ def test_schedule_to_start_counts_the_wait_in_this_queue_only(world: World) -> N
 
 
 def test_local_x_to_close_timeout_start_to_close(world: World) -> None:
+    """Rows: x_to_close_timeout."""
     world.request(
         request(start_to_close_timeout=duration(2), retry_policy=RetryPolicy(maximum_attempts=1))
     )
@@ -380,6 +381,7 @@ def test_schedule_to_close_ends_a_backoff(world: World) -> None:
 
 
 def test_time_that_the_workflow_spent_backing_off_counts(world: World) -> None:
+    """Rows: schedule_to_close_timeout_across_timer_backoff."""
     began = Timestamp(seconds=int(WALL) - 7)
     limit = duration(10)
     world.request(request(attempt=3, original_schedule_time=began, schedule_to_close_timeout=limit))
@@ -422,6 +424,7 @@ def test_nonfirst_la_attempt_count_is_accurate(world: World) -> None:
 
 
 def test_cancel_all_in_run_drops_la_not_yet_dispatched(world: World) -> None:
+    """Rows: queued_la_cancelled_by_eviction_does_not_surface."""
     world.request(request(1), request(2, run_id="other"))
     world.manager.cancel_all("run")
     assert world.manager.drain() == [CancelsDelivered("run")]

@@ -91,6 +91,7 @@ def test_patch_marker_size_overflow_is_left_out(caplog: pytest.LogCaptureFixture
 @pytest.mark.parametrize("old_format", [True, False])
 @pytest.mark.parametrize("upserts", [True, False])
 def test_replaying_with_patch_marker(old_format: bool, upserts: bool) -> None:
+    """Rows: replay_old_patch_format, old_change_marker_format."""
     driver = Driver(history(("p", False), upserts=upserts, old_format=old_format))
     driver.step()
     initialize, notify = driver.activation().jobs

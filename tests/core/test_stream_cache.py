@@ -349,7 +349,10 @@ def test_a_replay_of_an_ended_workflow_is_evicted_exactly_once() -> None:
 
 
 def test_ends_empty_wft_complete() -> None:
-    """A history whose last task has no commands ends its replay cleanly."""
+    """A history whose last task has no commands ends its replay cleanly.
+
+    Rows: replay_ends_with_empty_wft.
+    """
     built = HistoryBuilder()
     built.started()
     built.full_task()

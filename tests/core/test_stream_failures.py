@@ -47,6 +47,7 @@ def test_simple_timer_fail_wf_execution() -> None:
 
 
 def test_default_wft_fail_cause_is_worker_unhandled() -> None:
+    """Rows: complete_activation_with_failure."""
     stage, _ = begun()
     stage.fail("lang broke")
     request = stage.failure()
@@ -82,7 +83,10 @@ def test_workflow_failures_only_reported_once() -> None:
 
 @pytest.mark.parametrize("canned", [failed_task, timed_out_task])
 def test_fail_wft_then_recover(canned: type) -> None:
-    """A task that failed or timed out is swallowed when the history is replayed."""
+    """A task that failed or timed out is swallowed when the history is replayed.
+
+    Rows: fail_wf_task.
+    """
     stage, built = Stage(), canned()
     stage.poll(built)
     stage.activation()
@@ -193,7 +197,10 @@ def test_a_refused_answer_evicts(problem: ProblemKind, reason: int) -> None:
     ],
 )
 def test_too_large_doesnt_spam_task_fails(problem: ProblemKind, cause: str, metric: str) -> None:
-    """grpc_message_too_large_doesnt_spam_task_fails, payloads_too_large_…"""
+    """grpc_message_too_large_doesnt_spam_task_fails, payloads_too_large_…
+
+    Rows: payloads_too_large_doesnt_spam_task_fails.
+    """
     for attempt in (1, 2):
         stage, built = Stage(), single_timer()
         stage.poll(built, built.to_task(1), attempt=attempt)

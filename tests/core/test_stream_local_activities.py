@@ -497,7 +497,10 @@ def test_a_replay_delivers_results_as_they_were_delivered() -> None:
 
 
 def test_histories_without_activation_indices_replay_unchanged() -> None:
-    """Older workers gave all results to lang in one activation."""
+    """Older workers gave all results to lang in one activation.
+
+    Rows: la_replay_without_activation_index.
+    """
     stage = Stage(evict_after_replay=True)
     stage.poll(replayed([None, None, None]))
     stage.activation()

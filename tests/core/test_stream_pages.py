@@ -93,6 +93,7 @@ def replayed_at_once(story: Story) -> list[WorkflowActivation]:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_pages_of_any_size_give_the_same_activations(seed: int) -> None:
+    """Rows: random_workflow_replays."""
     random = Random(seed)
     fetched = 0
     for number in range(25):

@@ -373,6 +373,7 @@ def test_activity_not_canceled_when_also_completed_repro() -> None:
 
 
 def test_replay_ok_ending_with_terminated_or_timed_out() -> None:
+    """Rows: replay_ok_ending_with_timed_out."""
     for end in ("terminated", "timed_out"):
         built = single_timer()
         built.events[5:] = []

@@ -137,6 +137,7 @@ def test_without_a_cache_nothing_is_sticky() -> None:
 
 
 def test_core_and_lang_internal_flags_are_written_once() -> None:
+    """Rows: core_internal_flags."""
     stage, built = Stage(), single_timer()
     stage.poll(built, built.to_task(1))
     stage.activation()

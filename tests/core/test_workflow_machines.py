@@ -62,6 +62,7 @@ def begun() -> HistoryBuilder:
 
 
 def test_single_timer() -> None:
+    """Rows: timer_workflow_history."""
     driver = Driver(single_timer(1))
     assert driver.next_variants() == ["initialize_workflow"]
     assert driver.machines.replaying

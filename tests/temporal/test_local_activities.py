@@ -31,6 +31,9 @@ def count(history: WorkflowHistory, kind: EventType.ValueType) -> int:
 async def test_every_scenario_ends_and_replays_as_on_the_official_core(
     client: Client, cached: int
 ) -> None:
+    """Rows: local_act_fanout, local_act_then_timer_then_wait_result, local_act_retry_timer_backoff,
+    local_act_retry_long_backoff_uses_timer.
+    """
     queue = str(uuid.uuid4())
     async with Worker(
         client,

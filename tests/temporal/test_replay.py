@@ -52,6 +52,7 @@ async def record(client: Client, name: type, *arguments: object) -> WorkflowHist
 
 
 async def test_a_changed_workflow_is_nondeterministic(client: Client) -> None:
+    """Rows: test_replayer_nondeterministic_history."""
     history = await record(client, sample.ManySteps, 2, 1)
     with pytest.raises(NondeterminismError, match=r"\[TMPRL1100\] Nondeterminism error"):
         await Replayer(workflows=[OtherSteps]).replay_workflow(history)
@@ -81,7 +82,10 @@ async def test_histories_are_replayed_one_after_the_other(client: Client) -> Non
 
 
 async def test_replay_ends_with_an_open_task(client: Client) -> None:
-    """A history cut at any started task is replayed to there."""
+    """A history cut at any started task is replayed to there.
+
+    Rows: replay_flag_is_correct_partial_history.
+    """
     history = await record(client, sample.ManySteps, 2, 2)
     started = [
         index
@@ -120,6 +124,7 @@ asyncio.run(main())
 
 
 async def test_the_compiled_core_replays_our_histories(client: Client, tmp_path: Path) -> None:
+    """Rows: test_replayer_complete_history."""
     names = [sample.LocalActivities, sample.CancelsActivity, sample.Parent, sample.Patched]
     for name in names:
         history = await record(client, name)

@@ -99,6 +99,7 @@ def test_failure_has_the_shape_of_an_activity_failure() -> None:
 
 @pytest.mark.parametrize("begin", [scheduled, started], ids=["scheduled", "started"])
 def test_activity_timeout(begin: object) -> None:
+    """Rows: scheduled_activity_timeout, started_activity_timeout."""
     host = FakeHost()
     machine = begin(host)  # type: ignore[operator]
     machine.on_history(event("activity_task_timed_out", failure=timeout_failure(1)))
@@ -180,6 +181,7 @@ OUTCOMES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("outcome", OUTCOMES)
 def test_started_activity_cancellation_try_cancel(outcome: str) -> None:
+    """Rows: started_activity_cancellation_try_cancel_task_canceled."""
     host = FakeHost()
     machine = started(host, TRY)
     machine.cancel(CANCEL)
@@ -192,6 +194,7 @@ def test_started_activity_cancellation_try_cancel(outcome: str) -> None:
 
 @pytest.mark.parametrize("outcome", OUTCOMES)
 def test_started_activity_cancellation_wait_for_cancellation(outcome: str) -> None:
+    """Rows: started_activity_cancellation_wait_for_cancellation_task_canceled."""
     host = FakeHost()
     machine = started(host, WAIT)
     machine.cancel(CANCEL)
@@ -211,6 +214,10 @@ def test_started_activity_cancellation_wait_for_cancellation(outcome: str) -> No
 @pytest.mark.parametrize("kind", [TRY, WAIT])
 @pytest.mark.parametrize("outcome", ["canceled", "timed_out"])
 def test_scheduled_activity_cancellation(kind: int, outcome: str) -> None:
+    """Rows: scheduled_activity_cancellation_try_cancel,
+    scheduled_activity_cancellation_wait_for_cancellation, cancelled_activity_timeout,
+    scheduled_cancelled_activity_task_canceled.
+    """
     host = FakeHost()
     machine = scheduled(host, kind)
     machine.cancel(CANCEL)
@@ -235,6 +242,7 @@ def test_scheduled_activity_that_turns_out_to_have_started() -> None:
 @pytest.mark.parametrize("begin", [scheduled, started], ids=["scheduled", "started"])
 @pytest.mark.parametrize("outcome", OUTCOMES)
 def test_activity_cancellation_abandon(begin: object, outcome: str) -> None:
+    """Rows: scheduled_activity_cancellation_abandon, started_activity_cancellation_abandon."""
     host = FakeHost()
     machine = begin(host, ABANDON)  # type: ignore[operator]
     machine.cancel(CANCEL)

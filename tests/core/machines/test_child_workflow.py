@@ -184,6 +184,7 @@ def test_cancelled_child_gets_reason(begin: Any, kind: int) -> None:
 @pytest.mark.parametrize("kind", [ABANDON, TRY])
 @pytest.mark.parametrize("outcome", [*OUTCOMES, "start_failed"])
 def test_abandoned_child_resolves_post_cancel(begin: Any, kind: int, outcome: str) -> None:
+    """Rows: immediately_cancelled_ok_with_terminal_events, cancels_ignored_terminal."""
     host = FakeHost()
     machine = begin(host, kind)
     machine.cancel(CANCEL)

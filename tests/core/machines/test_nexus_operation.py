@@ -178,6 +178,7 @@ def test_what_comes_after_an_abandon_is_swallowed() -> None:
 
 @pytest.mark.parametrize("what", ["service", "operation"])
 def test_mismatch_is_nondeterminism(what: str) -> None:
+    """Rows: service_mismatch_is_nondeterministic, operation_mismatch_is_nondeterministic."""
     names = {"service": "service", "operation": "operation"} | {what: "other"}
     with pytest.raises(NondeterminismError, match=f"Nexus {what} 'other'"):
         new(FakeHost()).on_history(nexus_event("scheduled", **names))
