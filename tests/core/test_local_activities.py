@@ -543,3 +543,33 @@ def test_every_attempt_is_measured_when_it_ends(world: World) -> None:
         (LocalOutcome.FAILED, True, 1),
         (LocalOutcome.CANCELLED, False, 2),
     ]
+
+
+def test_backing_off_la_cancelled_by_eviction_does_not_surface(world: World) -> None:
+    """Nothing is running, so nobody has to be told; and its retry never comes."""
+    world.request(request(retry_policy=RETRY))
+    world.complete(world.start(), failed())
+    world.manager.drain()
+    assert world.manager.next_deadline() is not None
+    world.manager.cancel_all("run")
+    assert world.manager.drain() == [CancelsDelivered("run")]
+    assert world.manager.next_deadline() is None
+    assert world.manager.is_idle
+
+
+def test_timer_backoff_concurrent_with_non_timer_backoff(world: World) -> None:
+    """One is reported, to be a timer of the workflow; the other one waits and is tried again."""
+    long = RetryPolicy(initial_interval=duration(100))
+    world.request(
+        request(1, retry_policy=long, local_retry_threshold=duration(5)),
+        request(2, retry_policy=RETRY, local_retry_threshold=duration(5)),
+    )
+    world.complete(world.start(), failed())
+    world.complete(world.start(), failed())
+    result = world.resolved()
+    assert (result.seq, result.backoff) == (1, 100)
+    world.wake(1)
+    again = world.start(1)
+    assert (again.start.activity_id, again.start.attempt) == ("2", 2)
+    world.complete(again, when=1)
+    assert world.resolved().seq == 2

@@ -162,3 +162,59 @@ def test_a_marker_at_the_end_without_any_command() -> None:
     driver.next_variants()
     driver.answer()
     assert driver.machines.apply_next_sequence() is Step.OVER
+
+
+# Four versions of one workflow: without the patch, with it, with the patch deprecated, and with the
+# new way only. What each writes, and what it asks for when it replays what another one wrote.
+
+OLD, NEW = TIMER, lang_message("start_timer", seq=2)
+
+
+def written_by(version: int) -> HistoryBuilder:
+    built = HistoryBuilder()
+    built.started()
+    built.full_task()
+    if version in (2, 3):
+        built.patch_marker("p", deprecated=version == 3)
+    seq = 1 if version == 1 else 2
+    built.timer_fired(built.timer_started(seq), seq)
+    built.task_scheduled_and_started()
+    return built
+
+
+def code_of(version: int, *, is_patched: bool) -> list[WorkflowCommand]:
+    """`patched` is true live and when lang was told of the marker."""
+    if version == 1:
+        return [OLD]
+    if version == 2:
+        return [patch("p"), NEW] if is_patched else [OLD]
+    return [patch("p", deprecated=True), NEW] if version == 3 else [NEW]
+
+
+def replays(history_of: int, code: int) -> bool:
+    driver = Driver(written_by(history_of))
+    is_patched = "notify_has_patch" in driver.next_variants()
+    try:
+        driver.answer(*code_of(code, is_patched=is_patched))
+    except NondeterminismError:
+        return False
+    return [job.WhichOneof("variant") for job in driver.activation().jobs] == ["fire_timer"]
+
+
+@pytest.mark.parametrize("history_of", [1, 2, 3, 4])
+def test_v1_and_v4_changes(history_of: int) -> None:
+    """Code that knows nothing of the patch: the old way only, or the new way only.
+
+    The old code cannot replay the new way. The new code can replay it unless the marker says that
+    the patch is still needed.
+    """
+    assert replays(history_of, 1) is (history_of == 1)
+    assert replays(history_of, 4) is (history_of in (3, 4))
+
+
+@pytest.mark.parametrize("history_of", [1, 2, 3, 4])
+def test_v2_and_v3_changes(history_of: int) -> None:
+    """Code with the patch, deprecated or not, replays what was written with one; patched code
+    also replays what was written before it, and deprecating code what comes after it."""
+    assert replays(history_of, 2) is (history_of in (1, 2, 3))
+    assert replays(history_of, 3) is (history_of in (2, 3, 4))

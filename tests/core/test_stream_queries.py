@@ -372,3 +372,32 @@ def test_a_lone_query_of_the_first_task_goes_by_what_there_is() -> None:
     built.task_scheduled_and_started()
     stage.poll(built, HistorySlice(built.events[:], 0, 0), query=WorkflowQuery(query_type="query"))
     assert kinds(stage.activation()) == ["initialize_workflow"]
+
+
+def test_build_id_set_properly_on_query_on_first_task() -> None:
+    """The task was this worker's own work, so the query behind it names this worker's version."""
+    stage = Stage(versioning=outcomes.BuildId("1.0"))
+    built = HistoryBuilder()
+    built.started()
+    built.task_scheduled_and_started()
+    stage.poll(built, queries=queries(q="question"))
+    first = stage.activation()
+    assert first.deployment_version_for_current_task.build_id == "1.0"
+    stage.complete(start_timer())
+    query = stage.activation()
+    assert kinds(query) == ["query_workflow"]
+    assert query.deployment_version_for_current_task.build_id == "1.0"
+    stage.complete(answer_query("q"))
+    stage.completion()
+    stage.report()
+    stage.poll_query(built, sticky=True)
+    assert stage.activation().deployment_version_for_current_task.build_id == "1.0"
+
+
+def test_a_query_behind_a_replay_names_the_version_of_history() -> None:
+    built = first_task_only()
+    completed = built.event(4).workflow_task_completed_event_attributes
+    completed.worker_version.build_id = "0.9"
+    stage = Stage(versioning=outcomes.BuildId("1.0"))
+    stage.poll_query(built, sticky=False)
+    assert stage.activation().deployment_version_for_current_task.build_id == "0.9"

@@ -198,3 +198,27 @@ def test_messages_are_not_sent_again_by_a_replay() -> None:
     request = stage.completion()
     assert not request.messages
     assert len(request.commands) == 1
+
+
+def test_lang_internal_flag_with_update() -> None:
+    """A flag that lang used with an update is written with its task, and there at the replay."""
+    built = HistoryBuilder()
+    built.started()
+    built.task_scheduled_and_started()
+    stage = Stage()
+    stage.poll(built, messages=[update_message(event_id=2)])
+    assert list(stage.activation().available_internal_flags) == []
+    stage.complete(accept(), finish(), complete_workflow(), flags=[1])
+    assert list(stage.completion().sdk_metadata.lang_used_flags) == [1]
+
+    built.task_completed(core_flags=[1, 2, 3, 4], lang_flags=[1])
+    accepted = built.update_accepted(sequencing_event_id=2)
+    built.update_completed(accepted)
+    built.completed()
+    stage = Stage(evict_after_replay=True)
+    stage.poll(built)
+    activation = stage.activation()
+    assert kinds(activation) == ["initialize_workflow", "do_update"]
+    assert list(activation.available_internal_flags) == [1]
+    stage.complete(accept(), finish(), complete_workflow(), flags=[1])
+    stage.eviction()

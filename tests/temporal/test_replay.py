@@ -140,3 +140,30 @@ async def test_the_compiled_core_replays_our_histories(client: Client, tmp_path:
     )
     expected = sorted(f"replayed {name.__name__}" for name in names)
     assert done.stdout.split("\n")[:-1] == ["compiled so", *expected], done.stderr
+
+
+async def test_multiple_histories_can_handle_dupe_run_ids(client: Client) -> None:
+    """The same run again, and again: each is replayed from its beginning, and all leave."""
+    history = await record(client, sample.ManySteps, 1, 1)
+
+    async def thrice() -> AsyncIterator[WorkflowHistory]:
+        for _ in range(3):
+            yield history
+
+    replayer = Replayer(workflows=[sample.ManySteps])
+    async with replayer.workflow_replay_iterator(thrice()) as results:
+        replays = [result async for result in results]
+    assert [result.replay_failure for result in replays] == [None] * 3
+
+
+async def test_replay_shutdown_worker(client: Client) -> None:
+    """Who has seen enough leaves, though more histories would come."""
+    history = await record(client, sample.ManySteps, 1, 0)
+
+    async def endless() -> AsyncIterator[WorkflowHistory]:
+        while True:
+            yield history
+
+    replayer = Replayer(workflows=[sample.ManySteps])
+    async with replayer.workflow_replay_iterator(endless()) as results:
+        assert (await anext(results)).replay_failure is None
