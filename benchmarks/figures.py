@@ -32,6 +32,9 @@ class Section(StrEnum):
     DBOS_TUNED = "dbos-tuned"
     SLEEPERS = "sleepers"
     MEMORY = "memory"
+    REPLAY = "temporal-replay"
+    LIVE = "temporal-live"
+    SIZE = "temporal-size"
 
     @property
     def heading(self) -> str:
@@ -47,6 +50,9 @@ _HEADINGS = {
     Section.DBOS_TUNED: "DBOS on SQLite, tuned in its favour",
     Section.SLEEPERS: "perdure beside stored sleeping workflows",
     Section.MEMORY: "Memory of one perdure process",
+    Section.REPLAY: "Replay by the official Temporal SDK, on perdure's core and the compiled one",
+    Section.LIVE: "The official Temporal SDK on a dev server, on both cores",
+    Section.SIZE: "A Temporal worker of each core",
 }
 
 

@@ -11,7 +11,17 @@ ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".bench"
 """Data folders and the peer's environment: on the repository's disk, ignored by git."""
 
-MEASUREMENTS = ("raw", "kv", "engine_steps", "engine_sleepers", "engine_memory", "peer_dbos")
+MEASUREMENTS = (
+    "raw",
+    "kv",
+    "engine_steps",
+    "engine_sleepers",
+    "engine_memory",
+    "peer_dbos",
+    "temporal_replay",
+    "temporal_live",
+    "temporal_size",
+)
 """Module names, in the order they run."""
 
 
@@ -46,3 +56,23 @@ class Plan:
     def memory_workflows(self) -> int:
         """How many workflows the memory measurement divides by."""
         return 1_000 if self.quick else 5_000
+
+    @property
+    def replayed_events(self) -> int:
+        """How long the history is that both Temporal cores replay."""
+        return 2_000 if self.quick else 10_000
+
+    @property
+    def replays(self) -> int:
+        """How often each core replays it, over all processes."""
+        return 2 if self.quick else 6
+
+    @property
+    def alternations(self) -> int:
+        """In how many processes each core replays, taking turns with the other one."""
+        return 1 if self.quick else 2
+
+    @property
+    def cached_workflows(self) -> int:
+        """How many workflows a Temporal worker caches."""
+        return 200 if self.quick else 1_000

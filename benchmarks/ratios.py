@@ -32,7 +32,12 @@ class Ratio:
 def ratios(figures: Iterable[Figure]) -> list[Ratio]:
     """All ratios that `figures` allow, in the order of the report."""
     table = {figure.key: figure.value for figure in figures}
-    return [*_against_peer(table), *_against_floor(table), *_with_sleepers(table)]
+    return [
+        *_against_peer(table),
+        *_against_floor(table),
+        *_with_sleepers(table),
+        *_against_compiled_core(table),
+    ]
 
 
 def _against_peer(table: Mapping[str, float]) -> Iterator[Ratio]:
@@ -89,6 +94,24 @@ def _with_sleepers(table: Mapping[str, float]) -> Iterator[Ratio]:
                 name = f"workflows/s beside {row} sleepers / beside none"
                 caution = _drift(table, Section.SLEEPERS, row, Section.SLEEPERS, "0")
                 yield Ratio(name, speeds[0] / speeds[1], "at least 0.9", caution)
+
+
+def _against_compiled_core(table: Mapping[str, float]) -> Iterator[Ratio]:
+    for section, column, goal in (
+        (Section.REPLAY, "events/s", "at least 1"),
+        (Section.LIVE, "workflows/s", _MORE),
+        (Section.LIVE, "CPU", "lower is better"),
+    ):
+        for key, ours in table.items():
+            found, row, name = key.split("/", 2)
+            theirs = table.get(f"{section}/{row}/compiled {column}")
+            if found == section and name == f"perdure {column}" and theirs is not None:
+                yield Ratio(f"perdure / compiled core, {column}, {row}", ours / theirs, goal)
+    for column in ("per 1,000 workflows", "import"):
+        sides = [table.get(f"{Section.SIZE}/{core}/{column}") for core in ("perdure", "compiled")]
+        if sides[0] is not None and sides[1]:
+            name = f"perdure / compiled core, {column}"
+            yield Ratio(name, sides[0] / sides[1], "lower is better")
 
 
 def _rows(table: Mapping[str, float], section: Section) -> list[str]:
