@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
+from time import perf_counter
 
 import psutil
 from temporalio.client import Client, WorkflowHandle, WorkflowHistory
