@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import queue
 import threading
 import time
-import urllib.request
 
 import pytest
 from temporalio.bridge.runtime import Runtime as BridgeRuntime
@@ -18,17 +16,14 @@ from temporalio.runtime import (
     LoggingConfig,
     MetricBuffer,
     MetricBufferDurationFormat,
-    OpenTelemetryConfig,
-    PrometheusConfig,
     Runtime,
     TelemetryConfig,
     TelemetryFilter,
 )
 
-from perdure.temporal.errors import NotBuilt
-
 
 def test_buffered_metrics_keep_their_identity() -> None:
+    """Global tags belong to what exports, not to the attributes of a buffer."""
     buffer = MetricBuffer(100)
     runtime = Runtime(telemetry=TelemetryConfig(metrics=buffer, global_tags={"tag": "value"}))
     meter = runtime.metric_meter.with_additional_attributes({"more": 1})
@@ -46,7 +41,6 @@ def test_buffered_metrics_keep_their_identity() -> None:
     assert updates[0].metric.description == "what it counts"
     assert updates[0].metric.unit == "things"
     assert updates[0].attributes == {
-        "tag": "value",
         "service_name": "temporal-core-sdk",
         "more": 1,
     }
@@ -89,41 +83,6 @@ async def test_requests_are_measured(server: str) -> None:
     names = {(u.metric.name, u.attributes.get("operation")) for u in buffer.retrieve_updates()}
     assert ("temporal_request", "CountWorkflowExecutions") in names
     assert ("temporal_request_latency", "CountWorkflowExecutions") in names
-
-
-async def test_prometheus_shows_what_was_recorded() -> None:
-    from perdure.temporal.ephemeral import _free_port
-
-    address = f"127.0.0.1:{_free_port('127.0.0.1')}"
-    runtime = Runtime(
-        telemetry=TelemetryConfig(
-            metrics=PrometheusConfig(bind_address=address, counters_total_suffix=True)
-        )
-    )
-    meter = runtime.metric_meter
-    meter.create_counter("my-counter", "about it").add(2, {"a": 'say "x"'})
-    meter.create_histogram("sizes").record(70)
-
-    def scrape(path: str) -> str:
-        with urllib.request.urlopen(f"http://{address}{path}", timeout=5) as answer:
-            return str(answer.read().decode())
-
-    text = await asyncio.to_thread(scrape, "/metrics")
-    assert "# HELP my_counter_total about it\n# TYPE my_counter_total counter\n" in text
-    assert 'my_counter_total{a="say \\"x\\"",service_name="temporal-core-sdk"} 2\n' in text
-    assert 'sizes_bucket{service_name="temporal-core-sdk",le="50"} 0\n' in text
-    assert 'sizes_bucket{service_name="temporal-core-sdk",le="100"} 1\n' in text
-    assert 'sizes_bucket{service_name="temporal-core-sdk",le="+Inf"} 1\n' in text
-    with pytest.raises(ValueError, match="Failed starting Prometheus exporter"):
-        Runtime(telemetry=TelemetryConfig(metrics=PrometheusConfig(bind_address=address)))
-    bridge = runtime._core_runtime._ref
-    await asyncio.to_thread(bridge.prometheus.shutdown)
-    bridge.prometheus.server_close()
-
-
-def test_otlp_says_that_it_is_not_built() -> None:
-    with pytest.raises(NotBuilt, match="OTLP"):
-        Runtime(telemetry=TelemetryConfig(metrics=OpenTelemetryConfig(url="http://x:4317")))
 
 
 def test_logs_are_forwarded_by_level() -> None:

@@ -57,17 +57,18 @@ class NotBuilt(CallerError):
 
 
 class PackageMissing(WorldError):
-    """`what` needs the Python package `package`, which is not installed."""
+    """`what` needs the Python package `package` of the extra `extra`, which is not installed."""
 
     code = "temporal.package_missing"
 
-    def __init__(self, what: str, package: str) -> None:
+    def __init__(self, what: str, package: str, extra: str = "temporal") -> None:
         super().__init__(
             f"{what} need the package {package}, which is not installed: "
-            "pip install perdure[temporal]"
+            f"pip install perdure[{extra}]"
         )
         self.what = what
         self.package = package
+        self.extra = extra
 
 
 class ServerBinaryMissing(WorldError):

@@ -7,16 +7,17 @@ runtime therefore only holds where logs and metrics go.
 from __future__ import annotations
 
 import ctypes
+import weakref
 from typing import TYPE_CHECKING
 
 from perdure.temporal.bridge.core_metrics import CoreMetrics
 from perdure.temporal.bridge.logs import Log
 from perdure.temporal.bridge.metrics import BufferedMetricUpdate, BufferSink, MetricMeterRef, Sink
+from perdure.temporal.bridge.otlp import OtlpExport
 from perdure.temporal.bridge.process import HomeProcess
-from perdure.temporal.bridge.prometheus import PrometheusSink, serve
+from perdure.temporal.bridge.prometheus import PrometheusEndpoint, PrometheusSink
 from perdure.temporal.bridge.request_metrics import RequestMetrics
 from perdure.temporal.bridge.sandbox import pass_through
-from perdure.temporal.errors import NotBuilt
 
 if TYPE_CHECKING:
     from temporalio.bridge.runtime import MetricsConfig, RuntimeOptions
@@ -47,23 +48,23 @@ class RuntimeRef:
 
     def _meter(self, config: MetricsConfig) -> MetricMeterRef | None:
         sink: Sink
+        tags = config.global_tags or {}
         if config.opentelemetry is not None:
             if config.prometheus is not None:
                 raise ValueError("Cannot have OpenTelemetry and Prometheus metrics")
-            raise NotBuilt(
-                "export of metrics by OTLP", "use PrometheusConfig, or drain a MetricBuffer"
-            )
-        if config.prometheus is not None:
-            sink = PrometheusSink(config.prometheus, self.metric_prefix)
-            self.prometheus = serve(sink, config.prometheus.bind_address)
+            export = OtlpExport(config.opentelemetry, self.metric_prefix, tags, self.log)
+            weakref.finalize(self, export.close).atexit = False
+            sink = export.sink
+        elif config.prometheus is not None:
+            sink = PrometheusSink(config.prometheus, self.metric_prefix, tags, self.log)
+            endpoint = PrometheusEndpoint(sink, config.prometheus.bind_address)
+            weakref.finalize(self, endpoint.close).atexit = False
         elif config.buffered_with_size > 0:
             self._buffer = sink = BufferSink(config.buffered_with_size, self.log)
         else:
             return None
-        attributes: dict[str, str | int | float | bool] = dict(config.global_tags or {})
-        if config.attach_service_name:
-            attributes["service_name"] = _SERVICE_NAME
-        return MetricMeterRef(sink, attributes)
+        named = {"service_name": _SERVICE_NAME} if config.attach_service_name else {}
+        return MetricMeterRef(sink, named)
 
     def retrieve_buffered_metrics(self, durations_as_seconds: object) -> list[BufferedMetricUpdate]:
         """All updates since the last call."""
