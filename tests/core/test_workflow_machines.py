@@ -287,6 +287,25 @@ def test_build_ids_of_history_and_of_this_worker() -> None:
     assert versioned(driver) == ("", "new")
 
 
+def test_a_query_has_the_version_of_the_last_task() -> None:
+    """build_id_set_properly_on_query_on_first_task, and later ones on a newer worker."""
+    history = single_timer(1)
+    completed = history.events[3].workflow_task_completed_event_attributes
+    completed.worker_version.build_id = "old"
+    run = RunInfo("ns", "wf", "run", "type", "tq", versioning=BuildId("new"))
+
+    def build_of_query(driver: Driver) -> str:
+        activation = driver.machines.query_activation([("1", WorkflowQuery())])
+        return activation.deployment_version_for_current_task.build_id
+
+    replayed = Driver(history, run=run)
+    replayed.step()
+    assert build_of_query(replayed) == "old"
+    replayed.answer(start_timer(1))
+    replayed.activation()
+    assert build_of_query(replayed) == "new"
+
+
 @pytest.mark.parametrize("newest", [True, False])
 def test_deployment_versions_of_history(newest: bool) -> None:
     history = single_timer(1)

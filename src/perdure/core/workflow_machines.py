@@ -118,7 +118,7 @@ class WorkflowMachines:
         "_task_started",
         "_update",
         "_updates",
-        "_version_in_history",
+        "_version_of_task",
         "_workflow_time",
         "current_started_event_id",
         "have_seen_terminal_event",
@@ -145,7 +145,7 @@ class WorkflowMachines:
         self._workflow_time = 0
         self._task_started: WorkflowTaskStartedEventAttributes | None = None
         self._flags = InternalFlags(server_keeps_metadata=run.has_sdk_metadata)
-        self._version_in_history = WorkerDeploymentVersion()
+        self._version_of_task = WorkerDeploymentVersion()
         self._jobs: list[WorkflowActivationJob] = []
         self._commands = CommandQueue()
         self._by_event: dict[int, Machine] = {}
@@ -234,7 +234,7 @@ class WorkflowMachines:
     def _read_completion(self, event: HistoryEvent) -> None:
         completed = event.workflow_task_completed_event_attributes
         self._flags.seen(completed.sdk_metadata)
-        self._version_in_history = versions.of_completed_task(completed)
+        self._version_of_task = versions.of_completed_task(completed)
 
     def _look_ahead(self) -> None:
         """Reads in the next sequence what lang has to know, or have, beforehand."""
@@ -409,12 +409,18 @@ class WorkflowMachines:
 
     def activation(self) -> WorkflowActivation:
         """An activation with the waiting jobs, in the order lang wants them."""
+        if not self.replaying:
+            self._version_of_task = versions.of_worker(self.run.versioning)
         activation = self._empty_activation(replaying=self.replaying)
         activation.jobs.extend(activations.in_order(self.drain_jobs()))
         return activation
 
     def query_activation(self, queries: Sequence[tuple[str, WorkflowQuery]]) -> WorkflowActivation:
-        """An activation with nothing but queries, which always counts as replaying."""
+        """An activation with nothing but queries, which always counts as replaying.
+
+        It has the version of the last task: a query replayed on a newer worker is answered for the
+        version whose task is the last one in history.
+        """
         activation = self._empty_activation(replaying=True)
         for query_id, query in queries:
             activations.fill_query(activation.jobs.add().query_workflow, query_id, query)
@@ -433,9 +439,7 @@ class WorkflowMachines:
             last_sdk_version=self._flags.last_sdk_version,
         )
         activation.timestamp.FromNanoseconds(self._workflow_time)
-        version = (
-            self._version_in_history if self.replaying else versions.of_worker(self.run.versioning)
-        )
+        version = self._version_of_task
         if version.build_id or version.deployment_name:
             activation.deployment_version_for_current_task.CopyFrom(version)
         if self._task_started is not None:
