@@ -593,6 +593,7 @@ def test_what_the_shutdown_stopped_is_tried_elsewhere(world: World) -> None:
     request = world.report()
     assert isinstance(request, RespondActivityTaskFailedRequest)
     assert request.failure.application_failure_info.type == "WorkerShutdown"
+    assert "did not complete in time" in request.failure.message
     assert not request.failure.application_failure_info.non_retryable
     assert request.last_heartbeat_details == payloads(2)
 

@@ -166,6 +166,8 @@ def test_nondeterminism_may_fail_the_workflow(*, by_type: bool) -> None:
     (command,) = stage.completion().commands
     assert command.command_type == CommandType.COMMAND_TYPE_FAIL_WORKFLOW_EXECUTION
     failure = command.fail_workflow_execution_command_attributes.failure
+    assert failure.HasField("application_failure_info")
+    assert not failure.application_failure_info.non_retryable
     assert failure.message.startswith("[TMPRL1100]")
     stage.report()
     assert stage.eviction().reason == Reason.NONDETERMINISM

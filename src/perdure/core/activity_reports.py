@@ -217,7 +217,7 @@ class ActivityReports:
             request.cause = ActivityTaskFailedCause.ValueType(result.failed.cause)
             return request
         if by_shutdown:
-            return self._failed(token, _stopped_by_shutdown(result.cancelled.failure), last_details)
+            return self._failed(token, _stopped_by_shutdown(), last_details)
         return self._canceled(token, result.cancelled.failure)
 
     def too_large(self, token: bytes, text: str) -> RespondActivityTaskFailedRequest:
@@ -270,9 +270,8 @@ def _metadata(rate: float) -> TaskQueueMetadata:
     return metadata
 
 
-def _stopped_by_shutdown(cause: Failure) -> Failure:
+def _stopped_by_shutdown() -> Failure:
     return Failure(
-        message="Activity was stopped because its worker shuts down",
-        cause=cause,
+        message="Worker is shutting down and this activity did not complete in time",
         application_failure_info=ApplicationFailureInfo(type=_SHUTDOWN_TYPE),
     )

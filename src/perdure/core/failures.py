@@ -136,4 +136,4 @@ def local_activity_cancelled(
 def local_activity_timed_out(failure: Failure, activity: ActivityIdentity, cause: Failure) -> None:
     failure.message = "Local Activity timed out"
     failure.cause.CopyFrom(cause)
-    activity.put_on(failure, RetryState.RETRY_STATE_TIMEOUT)
+    activity.put_on(failure, RetryState.RETRY_STATE_CANCEL_REQUESTED)

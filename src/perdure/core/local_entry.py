@@ -76,8 +76,7 @@ class Entry:
         self.command = command
         self.key: EntryKey = (request.run.run_id, command.seq)
         self.attempt = max(command.attempt, 1)
-        # An attempt after the first that the workflow asks for comes after a timer: in a new task.
-        self.started_in_earlier_task = self.attempt > 1
+        self.started_in_earlier_task = False
         self.original_schedule_time = (
             command.original_schedule_time
             if command.HasField("original_schedule_time")

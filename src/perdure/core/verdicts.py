@@ -86,14 +86,15 @@ def lang_failed(done: Failed) -> Verdict:
 def machines_failed(error: FatalError | NondeterminismError, *, in_completion: bool) -> Verdict:
     """The machines could not apply history or lang's commands."""
     if isinstance(error, NondeterminismError):
-        kind, cause, reason = "NondeterminismError", _NONDETERMINISM, _Reason.NONDETERMINISM
+        cause, reason = _NONDETERMINISM, _Reason.NONDETERMINISM
     else:
-        kind, cause, reason = "FatalError", _UNHANDLED, _Reason.FATAL
+        cause, reason = _UNHANDLED, _Reason.FATAL
     text = message_of(error)
+    # Without a type, and retried by a workflow's retry policy where it fails the workflow.
     failure = Failure(
         message=text,
         stack_trace=traceback_of(error),
-        application_failure_info=ApplicationFailureInfo(type=kind, non_retryable=True),
+        application_failure_info=ApplicationFailureInfo(),
     )
     message = f"Workflow activation completion failed: {text}"
     return Verdict(
