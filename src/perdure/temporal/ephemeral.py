@@ -97,7 +97,7 @@ def start_test_server(
 
 async def _start_dev_server(config: DevServerConfig) -> EphemeralServerRef:
     executable = _executable(_DEV, config.existing_path)
-    port = config.port or _free_port(_DEV, config.ip)
+    port = _port(_DEV, config.port, config.ip)
     arguments = ["server", "start-dev", "--port", str(port), "--namespace", config.namespace]
     arguments += ["--ip", config.ip]
     arguments += ["--log-format", config.log_format, "--log-level", config.log_level]
@@ -118,7 +118,7 @@ async def _start_dev_server(config: DevServerConfig) -> EphemeralServerRef:
 
 async def _start_test_server(config: TestServerConfig) -> EphemeralServerRef:
     executable = _executable(_TEST, config.existing_path)
-    port = config.port or _free_port(_TEST, "127.0.0.1")
+    port = _port(_TEST, config.port, "127.0.0.1")
     command = [executable, str(port), *config.extra_args]
     return await _start(_TEST, command, f"127.0.0.1:{port}", config.startup_timeout_ms)
 
@@ -198,14 +198,21 @@ def _executable(kind: _Kind, given: str | None) -> str:
     return found
 
 
-def _free_port(kind: _Kind, host: str) -> int:
+def _port(kind: _Kind, given: int | None, host: str) -> int:
+    if given:
+        return given
+    try:
+        return _free_port(host)
+    except socket.gaierror as error:
+        fault = f"failed to lookup address information: {error.strerror}"
+    except OSError as error:
+        fault = f"{error.strerror} (os error {error.errno})"
+    raise kind.failed(f"failed to start ephemeral server: {fault}")
+
+
+def _free_port(host: str) -> int:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
-        try:
-            probe.bind((host, 0))
-        except OSError as error:
-            looking = "failed to lookup address information: "
-            what = f"{looking if isinstance(error, socket.gaierror) else ''}{error.strerror}"
-            raise kind.failed(f"failed to start ephemeral server: {what}") from None
+        probe.bind((host, 0))
         port: int = probe.getsockname()[1]
         return port
