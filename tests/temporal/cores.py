@@ -17,11 +17,19 @@ __all__ = ["on_both_cores"]
 
 _SCRIPTS = Path(__file__).parent / "compared"
 _ROOT = Path(__file__).parents[2]
+# The compiled core now and then aborts the process while its interpreter ends.
+_AND_LEAVE = """
+import os, runpy, sys
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+sys.stdout.flush()
+os._exit(0)
+"""
 
 
 def on_both_cores(script: str, *arguments: str, **variables: str) -> tuple[Any, Any]:
     """What the script printed on the compiled core, and on ours."""
-    compiled = _printed([], script, arguments, variables)
+    compiled = _printed(["-c", _AND_LEAVE], script, arguments, variables)
     return compiled, _printed(["-m", "perdure.temporal"], script, arguments, variables)
 
 
