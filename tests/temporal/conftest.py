@@ -23,6 +23,33 @@ async def server() -> AsyncIterator[str]:
         yield environment.client.service_client.config.target_host
 
 
+STRICT = {
+    "limit.blobSize.error": "100000",
+    "limit.blobSize.warn": "50000",
+    "limit.memoSize.error": "3000",
+    "history.enableWorkflowTaskCompletionPagination": "true",
+    "frontend.WorkerCommandsEnabled": "true",
+    "system.enableCancelActivityWorkerCommand": "true",
+    "frontend.enableCancelWorkerPollsOnShutdown": "true",
+}
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def strict_server() -> AsyncIterator[str]:
+    """The address of a server with small limits and all capabilities of namespaces."""
+    async with await WorkflowEnvironment.start_local(
+        ui=False,
+        dev_server_log_level="never",
+        dev_server_startup_timeout=timedelta(seconds=60),
+        dev_server_extra_args=[
+            argument
+            for name, value in STRICT.items()
+            for argument in ("--dynamic-config-value", f"{name}={value}")
+        ],
+    ) as environment:
+        yield environment.client.service_client.config.target_host
+
+
 @pytest.fixture
 async def client(server: str) -> Client:
     """A client of its own for every test, on the loop of the test."""

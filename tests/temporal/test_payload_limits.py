@@ -1,7 +1,6 @@
 """Limits of a namespace and warnings of a client (official `test_payload_size_limits`).
 
-The server of this module refuses payloads over 100 kB and memos over 3 kB, and takes completions
-in pages.
+The server refuses payloads over 100 kB and memos over 3 kB, and takes completions in pages.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -27,7 +26,6 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError
 from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig
 from temporalio.service import PayloadLimitsConfig, RPCError
-from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 PAYLOADS_ERROR = "[TMPRL1103] Attempted to upload payloads with size that exceeded the error limit."
@@ -115,26 +113,6 @@ class Sizes:
 BROKEN: dict[str, str] = {}
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def limited() -> AsyncIterator[str]:
-    settings = {
-        "limit.blobSize.error": "100000",
-        "limit.blobSize.warn": "50000",
-        "limit.memoSize.error": "3000",
-        "history.enableWorkflowTaskCompletionPagination": "true",
-    }
-    async with await WorkflowEnvironment.start_local(
-        ui=False,
-        dev_server_log_level="never",
-        dev_server_extra_args=[
-            argument
-            for name, value in settings.items()
-            for argument in ("--dynamic-config-value", f"{name}={value}")
-        ],
-    ) as environment:
-        yield environment.client.service_client.config.target_host
-
-
 class Captured(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
@@ -164,7 +142,7 @@ def captured() -> Iterator[Captured]:
 
 
 @pytest_asyncio.fixture
-async def client(limited: str, captured: Captured) -> Client:
+async def client(strict_server: str, captured: Captured) -> Client:
     (logger,) = (
         one
         for one in logging.root.manager.loggerDict.values()
@@ -172,7 +150,7 @@ async def client(limited: str, captured: Captured) -> Client:
     )
     logs = LoggingConfig(filter="WARN", forwarding=LogForwardingConfig(logger=logger))
     return await Client.connect(
-        limited,
+        strict_server,
         runtime=Runtime(telemetry=TelemetryConfig(logging=logs)),
         payload_limits=PayloadLimitsConfig(payloads_warn_size=20_000, memo_warn_size=1_000),
     )

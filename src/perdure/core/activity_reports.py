@@ -77,7 +77,6 @@ class ActivitySettings:
     """Asked of the server, for all workers of the task queue together."""
     server_knows_build_ids: bool = False
     worker_instance_key: str = ""
-    worker_control_task_queue: str = ""
 
 
 class ActivityOutcome(enum.Enum):
@@ -177,7 +176,6 @@ class ActivityReports:
             ),
             identity=settings.identity,
             worker_instance_key=settings.worker_instance_key,
-            worker_control_task_queue=settings.worker_control_task_queue,
             deployment_options=self._deployment,
         )
         if rate is not None:

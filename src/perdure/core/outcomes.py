@@ -136,7 +136,6 @@ class StreamSettings:
     ignore_evictions_on_shutdown: bool = False
     evict_after_replay: bool = False
     worker_instance_key: str = ""
-    worker_control_task_queue: str = ""
     sdk_name: str = "temporal-python"
     sdk_version: str = ""
 

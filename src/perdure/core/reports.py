@@ -125,7 +125,6 @@ class Reports:
             metering_metadata=metering or MeteringMetadata(),
             versioning_behavior=versioning_behavior,
             worker_instance_key=settings.worker_instance_key,
-            worker_control_task_queue=settings.worker_control_task_queue,
             worker_version_stamp=self._stamp,
             deployment_options=self._deployment,
         )

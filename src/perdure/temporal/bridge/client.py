@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from temporalio.bridge.client import ClientConfig, ClientRetryConfig, RpcCall
 
     from perdure.temporal.bridge.runtime import RuntimeRef
+    from perdure.temporal.worker.namespace_worker import NamespaceWorker
 
 __all__ = ["ClientRef", "connect_client"]
 
@@ -61,6 +62,7 @@ class ClientRef:
         )
         self.capabilities: Any = messages.GetSystemInfoResponse.Capabilities()
         self.workers = ClientWorkers()
+        self.namespace_workers: dict[tuple[str, asyncio.AbstractEventLoop], NamespaceWorker] = {}
         self.guard = PayloadGuard(config, runtime.log)
         self.channels = Channels(config)
         self._backoff = _backoff(config.retry_config)

@@ -35,6 +35,7 @@ class RuntimeRef:
         self.process = HomeProcess()
         self.log = Log(options.telemetry.logging)
         self.worker_heartbeat_interval_millis = options.worker_heartbeat_interval_millis
+        self.tells_environment = not options.disable_environment_info
         config = options.telemetry.metrics
         self.metric_prefix = (
             "temporal_"

@@ -120,6 +120,13 @@ class ActivityShell(EagerActivities):
         self._manager.complete(completion, _now())
         self._pump()
 
+    # The server
+
+    def cancel(self, token: bytes) -> None:
+        """The server wants this activity cancelled at once; one that is not here is nothing."""
+        self._manager.cancel(token)
+        self._pump()
+
     # Shutdown
 
     def stop(self) -> None:

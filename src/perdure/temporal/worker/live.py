@@ -13,12 +13,10 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
-from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.namespace.v1 import NamespaceInfo as ServerNamespaceInfo
 from temporalio.api.workflowservice.v1 import (
     DescribeNamespaceRequest,
     PollWorkflowTaskQueueResponse,
-    ShutdownWorkerRequest,
 )
 from temporalio.bridge.proto import ActivityHeartbeat, ActivityTaskCompletion, NamespaceInfo
 from temporalio.bridge.proto.nexus import NexusTaskCompletion
@@ -40,13 +38,14 @@ from perdure.temporal.bridge.slots import (
 from perdure.temporal.worker.activities import ActivityShell
 from perdure.temporal.worker.local_activities import LocalActivityShell
 from perdure.temporal.worker.mailbox import Mailbox
-from perdure.temporal.worker.metrics import WorkerMetrics
 from perdure.temporal.worker.nexus import NexusShell
+from perdure.temporal.worker.presence import Presence
 from perdure.temporal.worker.service import GrpcService, NamespaceLimits
 from perdure.temporal.worker.settings import (
     stream_settings,
     worker_settings,
 )
+from perdure.temporal.worker.tally import TalliedMetrics
 from perdure.temporal.worker.workflow_polls import WorkflowPolls
 from perdure.temporal.worker.workflows import WorkflowShell
 
@@ -74,7 +73,7 @@ class LiveWorker:
         self._client = client
         self._service = GrpcService(client, settings.namespace)
         self._log = client.runtime.log
-        self._metrics = WorkerMetrics(
+        self._metrics = TalliedMetrics(
             client.runtime.core_metrics.labelled(
                 namespace=settings.namespace, task_queue=settings.task_queue
             )
@@ -130,6 +129,14 @@ class LiveWorker:
         self._workflows_over = self._workflows is None
         self._activities_over = self._activities is None
         self._local_over = self._workflows is None or self._workflows.local is None
+        self._presence = Presence(
+            client,
+            self._service,
+            config,
+            settings,
+            self._metrics.tally,
+            cancel_activity=self._cancel_activity,
+        )
         client.workers.register(self, settings)
         self._metrics.worker_started()
 
@@ -172,6 +179,8 @@ class LiveWorker:
             completion=limits.workflow_task_completion_size_limit_error,
             takes_pages=self._capabilities.workflow_task_completion_pagination,
         )
+        if not self._stopping:
+            self._presence.announce(self._capabilities)
         return NamespaceInfo(
             limits=NamespaceInfo.Limits(
                 blob_size_limit_error=limits.blob_size_limit_error,
@@ -236,6 +245,7 @@ class LiveWorker:
         self._client = client
         self._service.client = client
         client.workers.register(self, self._settings)
+        self._presence.move(client)
 
     # What its client asks
 
@@ -251,6 +261,12 @@ class LiveWorker:
             permit.release()
         else:
             self._workflows.new_task(task, permit)
+
+    # What the server asks
+
+    def _cancel_activity(self, task_token: bytes) -> None:
+        if self._activities is not None:
+            self._activities.cancel(task_token)
 
     # Shutdown
 
@@ -290,7 +306,7 @@ class LiveWorker:
             self._nexus.stop()
         if self._workflows is not None:
             self._workflows.feed(outcomes.ShutdownRequested())
-        await self._tell_server()
+        await self._presence.end()
         by_server = self._capabilities.worker_poll_complete_on_shutdown
         if self._workflow_polls is not None:
             await self._workflow_polls.ended(by_server=by_server)
@@ -301,29 +317,6 @@ class LiveWorker:
         if self._nexus is not None:
             await self._nexus.polls_ended(by_server=by_server)
         self._close_activities_if_over()
-
-    async def _tell_server(self) -> None:
-        settings = self._settings
-        types = []
-        if settings.enable_workflows:
-            types.append(TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW)
-        if settings.enable_activities:
-            types.append(TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY)
-        if settings.enable_nexus:
-            types.append(TaskQueueType.TASK_QUEUE_TYPE_NEXUS)
-        request = ShutdownWorkerRequest(
-            namespace=settings.namespace,
-            sticky_task_queue=settings.sticky_queue or "",
-            identity=settings.identity,
-            reason="graceful shutdown",
-            worker_instance_key=settings.instance_key,
-            task_queue=settings.task_queue,
-            task_queue_types=types,
-        )
-        try:
-            await self._service.shutdown_worker(request)
-        except RPCError as error:
-            self._log.write(10, _TARGET, "ShutdownWorker failed", error=error.message)
 
     def _workflows_finished(self) -> None:
         self._workflows_over = True

@@ -23,6 +23,7 @@ from temporalio.api.workflowservice.v1 import (
     PollWorkflowTaskQueueResponse,
     RecordActivityTaskHeartbeatRequest,
     RecordActivityTaskHeartbeatResponse,
+    RecordWorkerHeartbeatRequest,
     RespondActivityTaskCanceledRequest,
     RespondActivityTaskCompletedRequest,
     RespondActivityTaskFailedRequest,
@@ -132,12 +133,14 @@ class WorkflowService(WorkflowTaskService, Protocol):
 class GrpcService:
     """The service of a connected client, which may be replaced by another one at any time.
 
-    What the namespace would refuse for its size raises `TooLargeToSend`.
+    What the namespace would refuse for its size raises `TooLargeToSend`. `command_queue` is where
+    the server may send commands to the worker, empty if it may not.
     """
 
     def __init__(self, client: ClientRef, namespace: str) -> None:
         self.client = client
         self.limits = NamespaceLimits()
+        self.command_queue = ""
         self._namespace = namespace
 
     async def describe_namespace(
@@ -148,6 +151,7 @@ class GrpcService:
     async def poll_workflow(
         self, request: PollWorkflowTaskQueueRequest, deadline: float
     ) -> PollWorkflowTaskQueueResponse:
+        request.worker_control_task_queue = self.command_queue
         return PollWorkflowTaskQueueResponse.FromString(
             await self._send("poll_workflow_task_queue", request, retry=False, deadline=deadline)
         )
@@ -155,6 +159,7 @@ class GrpcService:
     async def poll_activity(
         self, request: PollActivityTaskQueueRequest, deadline: float
     ) -> PollActivityTaskQueueResponse:
+        request.worker_control_task_queue = self.command_queue
         return PollActivityTaskQueueResponse.FromString(
             await self._send("poll_activity_task_queue", request, retry=False, deadline=deadline)
         )
@@ -162,6 +167,7 @@ class GrpcService:
     async def complete_workflow_task(
         self, request: RespondWorkflowTaskCompletedRequest
     ) -> RespondWorkflowTaskCompletedResponse:
+        request.worker_control_task_queue = self.command_queue
         self._check(request)
         pages = pages_of(request) if self.limits.takes_pages else None
         if pages is None:
@@ -216,6 +222,9 @@ class GrpcService:
             await self._send("respond_nexus_task_completed", request)
         else:
             await self._send("respond_nexus_task_failed", request)
+
+    async def record_worker_heartbeat(self, request: RecordWorkerHeartbeatRequest) -> None:
+        await self._send("record_worker_heartbeat", request, retry=False)
 
     async def shutdown_worker(self, request: ShutdownWorkerRequest) -> None:
         await self._send("shutdown_worker", request, retry=False)
