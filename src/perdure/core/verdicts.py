@@ -1,6 +1,6 @@
 """What went wrong with a run, and what follows from it: the failure, its cause, the eviction.
 
-Whatever goes wrong ends in one of these records, so there is a single place in `managed_run` that
+Whatever goes wrong ends in one of these records, so there is a single place in `run_work` that
 fails a task. `in_completion` says whether lang had a part in it: only then does the reason of the
 eviction say so, and only then does the asker of a lone query hear of it. In all other cases the
 server asks again, perhaps another worker.

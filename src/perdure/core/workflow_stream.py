@@ -171,8 +171,9 @@ class WorkflowStream:
     def emit(self, action: Action) -> None:
         self._out.append(action)
 
-    def fetch_page(self, run: ManagedRun, token: bytes) -> None:
-        self._fetch(run, run.workflow_id, run.run_id, token)
+    def fetch_page(self, run_id: str, token: bytes) -> None:
+        run = self._runs[run_id]
+        self._fetch(run, run.workflow_id, run_id, token)
 
     # --- Tasks ----------------------------------------------------------------------------------
 
