@@ -13,9 +13,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-__all__ = ["on_both_cores"]
+__all__ = ["SCRIPTS", "on_both_cores"]
 
-_SCRIPTS = Path(__file__).parent / "compared"
+SCRIPTS = Path(__file__).parent / "compared"
 _ROOT = Path(__file__).parents[2]
 # The compiled core now and then aborts the process while its interpreter ends.
 _AND_LEAVE = """
@@ -37,7 +37,7 @@ def _printed(
     runner: list[str], script: str, arguments: tuple[str, ...], variables: dict[str, str]
 ) -> Any:
     done = subprocess.run(
-        [sys.executable, *runner, str(_SCRIPTS / script), *arguments],
+        [sys.executable, *runner, str(SCRIPTS / script), *arguments],
         capture_output=True,
         text=True,
         check=False,

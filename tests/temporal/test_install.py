@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 import temporalio
 from temporalio.service import BridgeRPCError  # type: ignore[attr-defined]
+from tests.temporal.cores import SCRIPTS, on_both_cores
 
 from perdure.temporal import install, installed
 
@@ -89,3 +91,68 @@ def test_the_compiled_file_is_not_needed(tmp_path: Path) -> None:
 def test_installing_does_not_load_the_engine(name: str) -> None:
     code = f"import sys, {name}; perdure.temporal.install()\nprint('perdure.engine' in sys.modules)"
     assert run(code=code).stdout.strip() == "False"
+
+
+def test_the_core_has_every_name_of_the_compiled_one() -> None:
+    compiled, ours = on_both_cores("surface.py")
+    of_instances = {"target", "has_test_service", "default_attributes"}
+    for name, value in compiled.items():
+        if isinstance(value, list):
+            assert set(value) - of_instances <= set(ours[name]), name
+        else:
+            assert ours[name] == value, name
+
+
+def test_the_contributed_modules_import() -> None:
+    for name, promised in (
+        ("opentelemetry", "TracingInterceptor"),
+        ("pydantic", "pydantic_data_converter"),
+        ("workflow_streams", "WorkflowStreamClient"),
+    ):
+        assert hasattr(importlib.import_module(f"temporalio.contrib.{name}"), promised)
+
+
+@pytest.mark.parametrize("how", [["install"], []])
+def test_a_workflow_may_be_in_the_script_itself(server: str, how: list[str]) -> None:
+    """The sandbox reads the file again, and with it whatever installs our core."""
+    runner = [] if how else ["-m", "perdure.temporal"]
+    done = run("-W", "error", *runner, str(SCRIPTS / "one_file.py"), server, *how)
+    assert done.stdout == '["hello file", true, "__main__"]', done.stderr
+    assert done.stderr == ""
+
+
+def test_a_script_finds_its_neighbours_only(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import sys; print(sys.path[0], __file__)")
+    done = run("-m", "perdure.temporal", str(script))
+    assert done.stdout.split() == [str(tmp_path), str(script)], done.stderr
+
+
+def run_pytest(folder: Path, *plugins: str) -> subprocess.CompletedProcess[str]:
+    (folder / "other_plugin.py").write_text("import temporalio.worker\n")
+    (folder / "conftest.py").write_text("import temporalio.client\n")
+    (folder / "test_core.py").write_text(
+        "import perdure.temporal\ndef test_core(): assert perdure.temporal.installed()\n"
+    )
+    arguments = [part for plugin in plugins for part in ("-p", plugin)]
+    path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments, str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        timeout=60,
+        cwd=folder,
+    )
+
+
+def test_a_suite_runs_on_our_core(tmp_path: Path) -> None:
+    done = run_pytest(tmp_path, "perdure.temporal.pytest_plugin", "other_plugin")
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_plugin_that_loads_the_compiled_core_first_is_an_error(tmp_path: Path) -> None:
+    done = run_pytest(tmp_path, "other_plugin", "perdure.temporal.pytest_plugin")
+    assert done.returncode != 0
+    assert "the compiled core of temporalio is already imported" in done.stdout + done.stderr

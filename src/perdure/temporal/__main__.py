@@ -23,8 +23,9 @@ def main(arguments: list[str]) -> None:
         case [script, *rest] if not script.startswith("-"):
             install()
             sys.argv = [script, *rest]
-            sys.path.insert(0, str(Path(script).resolve().parent))
-            runpy.run_path(script, run_name="__main__")
+            if not sys.flags.safe_path:
+                sys.path[0] = str(Path(script).resolve().parent)
+            runpy.run_path(str(Path(script).absolute()), run_name="__main__")
         case _:
             raise SystemExit(_USAGE)
 
