@@ -142,6 +142,17 @@ class ActivityShell(EagerActivities):
         self._manager.pollers_stopped()
         self._pump()
 
+    def waiting_for(self) -> list[str]:
+        """What a shutdown waits for, in words."""
+        left = []
+        if self._pollers.under_way:
+            left.append(f"{self._pollers.under_way} polls for activities")
+        if self._manager.outstanding:
+            left.append(f"{self._manager.outstanding} activities that have not ended")
+        if self._calls:
+            left.append(f"{len(self._calls)} calls for activities")
+        return left
+
     async def idle(self) -> None:
         """Wait until no call to the server is under way."""
         while self._calls:

@@ -1,19 +1,14 @@
 """A worker on a server: pollers, slots, the workflow stream and activities, put together.
 
 Nothing starts before lang's first poll of a kind, because everything lives on the loop that polls.
-
-Shutdown, in order: no new work is asked for; the server is told, so that it ends polls that are
-under way and gives sticky tasks to other workers; the workflow stream and the activities finish
-what they have; lang's polls end with `PollShutdownError`; `finalize_shutdown` waits for all of it.
+How it ends is in `worker.ending`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import TYPE_CHECKING
 
-from temporalio.api.namespace.v1 import NamespaceInfo as ServerNamespaceInfo
 from temporalio.api.workflowservice.v1 import (
     DescribeNamespaceRequest,
     PollWorkflowTaskQueueResponse,
@@ -24,18 +19,15 @@ from temporalio.bridge.proto.workflow_activation import RemoveFromCache
 
 from perdure.core import outcomes
 from perdure.core.local_activities import is_local_token
-from perdure.core.outcomes import DeploymentVersion
 from perdure.core.payload_limits import Limits
 from perdure.core.task import MalformedTask
 from perdure.temporal.bridge.errors import PollShutdownError, RPCError
-from perdure.temporal.bridge.slot_suppliers import Suppliers
 from perdure.temporal.bridge.slots import (
-    Dealer,
     Permit,
-    SlotDeploymentVersion,
-    SlotReserveCtx,
 )
 from perdure.temporal.worker.activities import ActivityShell
+from perdure.temporal.worker.dealers import Dealers
+from perdure.temporal.worker.ending import WorkerEnding, WorkerParts
 from perdure.temporal.worker.local_activities import LocalActivityShell
 from perdure.temporal.worker.mailbox import Mailbox
 from perdure.temporal.worker.nexus import NexusShell
@@ -56,7 +48,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LiveWorker"]
 
-_PERMITS_RETURN = 1.0
 _TARGET = "temporalio_sdk_core::worker"
 
 
@@ -78,57 +69,8 @@ class LiveWorker:
                 namespace=settings.namespace, task_queue=settings.task_queue
             )
         )
-        self._capabilities = ServerNamespaceInfo.Capabilities()
-        self._activity_mailbox = Mailbox()
-        self._stopping = False
-        self._stopped: asyncio.Task[None] | None = None
-        self._workflow_polls: WorkflowPolls | None = None
-        tuner = config.tuner
-        self._suppliers = Suppliers(tuner, self._log, self._metrics.resources)
-        self._workflow_slots = self._dealer(
-            "workflow",
-            tuner.workflow_slot_supplier,
-            limit=max(2, settings.max_cached_workflows) if settings.sticky_queue else None,
-        )
-        self._local_slots = self._dealer("local-activity", tuner.local_activity_slot_supplier)
-        self._activity_slots = self._dealer("activity", tuner.activity_slot_supplier)
-        self._nexus_slots = self._dealer("nexus", tuner.nexus_slot_supplier)
-        self._workflows: WorkflowShell | None = None
-        self._activities: ActivityShell | None = None
-        if settings.enable_activities:
-            self._activities = ActivityShell(
-                settings,
-                self._service,
-                self._activity_slots,
-                self._activity_mailbox,
-                log=self._log,
-                metrics=self._metrics,
-                failed=self._activity_poll_failed,
-                on_finished=self._activities_finished,
-            )
-        if settings.enable_workflows:
-            self._workflows = self._workflow_shell(config)
-            self._workflow_polls = WorkflowPolls(
-                settings,
-                self._service,
-                self._workflow_slots,
-                self._workflows,
-                metrics=self._metrics,
-                failed=self._workflow_poll_failed,
-            )
-        self._nexus: NexusShell | None = None
-        if settings.enable_nexus:
-            self._nexus = NexusShell(
-                settings,
-                self._service,
-                self._nexus_slots,
-                log=self._log,
-                metrics=self._metrics,
-                failed=self._nexus_poll_failed,
-            )
-        self._workflows_over = self._workflows is None
-        self._activities_over = self._activities is None
-        self._local_over = self._workflows is None or self._workflows.local is None
+        dealers = Dealers(config.tuner, settings, self._log, self._metrics)
+        self._parts = parts = WorkerParts(dealers)
         self._presence = Presence(
             client,
             self._service,
@@ -137,26 +79,56 @@ class LiveWorker:
             self._metrics.tally,
             cancel_activity=self._cancel_activity,
         )
+        self._ending = WorkerEnding(self._log, parts, self._presence.end)
+        if settings.enable_activities:
+            parts.activities = ActivityShell(
+                settings,
+                self._service,
+                dealers.activity,
+                parts.activity_mailbox,
+                log=self._log,
+                metrics=self._metrics,
+                failed=lambda error: self._poll_failed(error, parts.activity_mailbox),
+                on_finished=self._ending.activities_over,
+            )
+        if settings.enable_workflows:
+            self._make_workflows(dealers)
+        if settings.enable_nexus:
+            parts.nexus = NexusShell(
+                settings,
+                self._service,
+                dealers.nexus,
+                log=self._log,
+                metrics=self._metrics,
+                failed=self._nexus_poll_failed,
+            )
         client.workers.register(self, settings)
         self._metrics.worker_started()
 
-    def _workflow_shell(self, config: WorkerConfig) -> WorkflowShell:
-        settings = self._settings
+    def _make_workflows(self, dealers: Dealers) -> None:
+        settings, parts = self._settings, self._parts
         sdk_metadata = bool(self._client.capabilities.sdk_metadata)
-        shell = WorkflowShell(
-            stream_settings(config, settings, has_sdk_metadata=sdk_metadata),
+        parts.workflows = workflows = WorkflowShell(
+            stream_settings(self._config, settings, has_sdk_metadata=sdk_metadata),
             self._service,
-            on_finished=self._workflows_finished,
+            on_finished=self._ending.workflows_over,
             metrics=self._metrics,
             on_unusable=self._task_unusable,
         )
         if settings.enable_local_activities:
-            shell.local = LocalActivityShell(
-                self._local_slots, self._activity_mailbox, shell.feed, self._metrics
+            workflows.local = LocalActivityShell(
+                dealers.local, parts.activity_mailbox, workflows.feed, self._metrics
             )
-        if self._activities is not None:
-            shell.eager = self._activities
-        return shell
+        if parts.activities is not None:
+            workflows.eager = parts.activities
+        parts.workflow_polls = WorkflowPolls(
+            settings,
+            self._service,
+            dealers.workflow,
+            workflows,
+            metrics=self._metrics,
+            failed=lambda error: self._poll_failed(error, workflows.mailbox),
+        )
 
     # What lang asks
 
@@ -170,17 +142,17 @@ class LiveWorker:
                 f"Worker validation failed: namespace {self._settings.namespace!r} cannot be "
                 f"described: code {error.code}, {error.message}"
             ) from None
-        self._capabilities.CopyFrom(answer.namespace_info.capabilities)
+        self._ending.capabilities.CopyFrom(answer.namespace_info.capabilities)
         limits = answer.namespace_info.limits
         self._service.limits = NamespaceLimits(
             payloads=Limits()
             if self._config.disable_payload_error_limit
             else Limits(limits.blob_size_limit_error, limits.memo_size_limit_error),
             completion=limits.workflow_task_completion_size_limit_error,
-            takes_pages=self._capabilities.workflow_task_completion_pagination,
+            takes_pages=self._ending.capabilities.workflow_task_completion_pagination,
         )
-        if not self._stopping:
-            self._presence.announce(self._capabilities)
+        if not self._ending.begun:
+            self._presence.announce(self._ending.capabilities)
         return NamespaceInfo(
             limits=NamespaceInfo.Limits(
                 blob_size_limit_error=limits.blob_size_limit_error,
@@ -189,53 +161,67 @@ class LiveWorker:
         ).SerializeToString()
 
     def poll_workflow_activation(self) -> asyncio.Future[bytes]:
-        if self._workflows is None or self._workflow_polls is None:
+        workflows, polls = self._parts.workflows, self._parts.workflow_polls
+        if workflows is None or polls is None:
             return _failed(PollShutdownError())
-        if not self._stopping and not self._workflow_polls.started:
-            self._workflow_polls.start(suggests=self._capabilities.poller_autoscaling)
-            if self._settings.enable_local_activities:
-                self._local_slots.show()
-        return self._workflows.mailbox.poll()
+        if self._may_start() and not polls.started:
+            polls.start(suggests=self._suggests)
+            if workflows.local is not None:
+                self._parts.dealers.local.show()
+        return workflows.mailbox.poll()
 
     def poll_activity_task(self) -> asyncio.Future[bytes]:
-        if self._activities is not None and not self._stopping:
-            self._activities.start(suggests=self._capabilities.poller_autoscaling)
-        if self._workflows is not None and self._workflows.local and not self._stopping:
-            self._workflows.local.start()
-        return self._activity_mailbox.poll()
+        parts = self._parts
+        if self._may_start():
+            if parts.activities is not None:
+                parts.activities.start(suggests=self._suggests)
+            if parts.workflows is not None and parts.workflows.local is not None:
+                parts.workflows.local.start()
+        return parts.activity_mailbox.poll()
 
     def poll_nexus_task(self) -> asyncio.Future[bytes]:
-        if self._nexus is None:
+        nexus = self._parts.nexus
+        if nexus is None:
             return _failed(PollShutdownError())
-        if not self._stopping:
-            self._nexus.start(suggests=self._capabilities.poller_autoscaling)
-        return self._nexus.mailbox.poll()
+        if self._may_start():
+            nexus.start(suggests=self._suggests)
+        return nexus.mailbox.poll()
+
+    @property
+    def _suggests(self) -> bool:
+        return self._ending.capabilities.poller_autoscaling
+
+    def _may_start(self) -> bool:
+        """Whether what is polled may start, if it has not; a worker that goes ends it here."""
+        if self._ending.begun:
+            self._ending.begin()
+        return not self._ending.begun
 
     def complete_workflow_activation(self, raw: bytes) -> None:
-        assert self._workflows is not None, "lang completes what it has polled"
-        self._workflows.complete(raw)
+        assert self._parts.workflows is not None, "lang completes what it has polled"
+        self._parts.workflows.complete(raw)
 
     def complete_activity_task(self, raw: bytes) -> None:
         completion = ActivityTaskCompletion.FromString(raw)
         if is_local_token(completion.task_token):
-            if self._workflows is not None and self._workflows.local is not None:
-                self._workflows.local.complete(completion.task_token, completion.result)
-        elif self._activities is not None:
-            self._activities.complete(completion)
+            if self._parts.workflows is not None and self._parts.workflows.local is not None:
+                self._parts.workflows.local.complete(completion.task_token, completion.result)
+        elif self._parts.activities is not None:
+            self._parts.activities.complete(completion)
 
     def complete_nexus_task(self, raw: bytes) -> None:
         completion = NexusTaskCompletion.FromString(raw)
-        assert self._nexus is not None, "lang completes what it has polled"
-        self._nexus.complete(completion)
+        assert self._parts.nexus is not None, "lang completes what it has polled"
+        self._parts.nexus.complete(completion)
 
     def record_activity_heartbeat(self, raw: bytes) -> None:
-        if self._activities is not None:
-            self._activities.heartbeat(ActivityHeartbeat.FromString(raw))
+        if self._parts.activities is not None:
+            self._parts.activities.heartbeat(ActivityHeartbeat.FromString(raw))
 
     def request_workflow_eviction(self, run_id: str) -> None:
-        if self._workflows is not None:
+        if self._parts.workflows is not None:
             reason = RemoveFromCache.EvictionReason.LANG_REQUESTED
-            self._workflows.feed(
+            self._parts.workflows.feed(
                 outcomes.EvictionRequested(run_id, "Eviction explicitly requested by lang", reason)
             )
 
@@ -251,90 +237,39 @@ class LiveWorker:
 
     def try_reserve_workflow(self) -> Permit | None:
         """A slot for the first task of a workflow; only for a worker that lang polls."""
-        if self._stopping or self._workflow_polls is None or not self._workflow_polls.started:
+        polls = self._parts.workflow_polls
+        if self._ending.begun or polls is None or not polls.started:
             return None
-        return self._workflow_slots.try_reserve()
+        return self._parts.dealers.workflow.try_reserve()
 
     def deliver_workflow(self, task: PollWorkflowTaskQueueResponse, permit: Permit) -> None:
-        assert self._workflows is not None, "only workers with pollers reserve"
-        if self._stopping:
+        assert self._parts.workflows is not None, "only workers with pollers reserve"
+        if self._ending.begun:
             permit.release()
         else:
-            self._workflows.new_task(task, permit)
+            self._parts.workflows.new_task(task, permit)
 
     # What the server asks
 
     def _cancel_activity(self, task_token: bytes) -> None:
-        if self._activities is not None:
-            self._activities.cancel(task_token)
+        if self._parts.activities is not None:
+            self._parts.activities.cancel(task_token)
 
     # Shutdown
 
     def initiate_shutdown(self) -> None:
-        if self._stopping:
-            return
-        self._stopping = True
+        """Take no new work. May be called again."""
         self._client.workers.forget(self)
-        self._stopped = asyncio.get_running_loop().create_task(self._stop())
+        self._ending.begin()
 
     async def finalize_shutdown(self) -> None:
-        self.initiate_shutdown()
-        assert self._stopped is not None
-        await self._stopped
-        if self._workflows is not None:
-            await self._workflows.idle()
-        if self._activities is not None:
-            await self._activities.idle()
-        if self._nexus is not None:
-            await self._nexus.over()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_PERMITS_RETURN):
-                for slots in (
-                    self._workflow_slots,
-                    self._local_slots,
-                    self._activity_slots,
-                    self._nexus_slots,
-                ):
-                    await slots.all_returned()
+        """Wait until everything has ended."""
+        self._client.workers.forget(self)
+        await self._ending.finish()
 
-    async def _stop(self) -> None:
-        if self._workflow_polls is not None:
-            self._workflow_polls.stop()
-        if self._activities is not None:
-            self._activities.stop()
-        if self._nexus is not None:
-            self._nexus.stop()
-        if self._workflows is not None:
-            self._workflows.feed(outcomes.ShutdownRequested())
-        await self._presence.end()
-        by_server = self._capabilities.worker_poll_complete_on_shutdown
-        if self._workflow_polls is not None:
-            await self._workflow_polls.ended(by_server=by_server)
-        if self._workflows is not None:
-            self._workflows.feed(outcomes.PollersStopped())
-        if self._activities is not None:
-            await self._activities.polls_ended(by_server=by_server)
-        if self._nexus is not None:
-            await self._nexus.polls_ended(by_server=by_server)
-        self._close_activities_if_over()
-
-    def _workflows_finished(self) -> None:
-        self._workflows_over = True
-        if self._workflows is not None and self._workflows.local is not None:
-            self._workflows.local.when_idle(self._local_finished)
-        self._close_activities_if_over()
-
-    def _local_finished(self) -> None:
-        self._local_over = True
-        self._close_activities_if_over()
-
-    def _activities_finished(self) -> None:
-        self._activities_over = True
-        self._close_activities_if_over()
-
-    def _close_activities_if_over(self) -> None:
-        if self._stopping and self._activities_over and self._local_over:
-            self._activity_mailbox.close(PollShutdownError())
+    def waiting_for(self) -> list[str]:
+        """What a shutdown still waits for, in words."""
+        return self._ending.waiting_for()
 
     # Polls
 
@@ -342,42 +277,13 @@ class LiveWorker:
         message = "Server returned an unparseable workflow task"
         self._log.write(40, _TARGET, message, error=error.message)
 
-    def _workflow_poll_failed(self, error: Exception) -> None:
-        assert self._workflows is not None
-        self._workflows.mailbox.fail(_poll_failure(error))
-        self.initiate_shutdown()
-
-    def _activity_poll_failed(self, error: Exception) -> None:
-        self._activity_mailbox.fail(_poll_failure(error))
+    def _poll_failed(self, error: Exception, mailbox: Mailbox) -> None:
+        mailbox.fail(_poll_failure(error))
         self.initiate_shutdown()
 
     def _nexus_poll_failed(self, error: Exception) -> None:
-        assert self._nexus is not None
-        self._nexus.mailbox.fail(_poll_failure(error))
-        self.initiate_shutdown()
-
-    def _dealer(self, kind: str, config: object, limit: int | None = None) -> Dealer:
-        settings = self._settings
-        versioning = settings.versioning
-        name = versioning.deployment_name if isinstance(versioning, DeploymentVersion) else ""
-        version = SlotDeploymentVersion(name, versioning.build_id)
-
-        def context(sticky: bool) -> SlotReserveCtx:
-            return SlotReserveCtx(
-                slot_type=kind,
-                task_queue=settings.task_queue,
-                worker_identity=settings.identity,
-                worker_build_id=settings.build_id,
-                worker_deployment_version=version,
-                is_sticky=sticky,
-            )
-
-        return Dealer(
-            self._suppliers.make(config, kind=kind),
-            context,
-            limit,
-            on_change=lambda used, available: self._metrics.slots(kind, used, available),
-        )
+        assert self._parts.nexus is not None, "it polls"
+        self._poll_failed(error, self._parts.nexus.mailbox)
 
 
 def _failed(error: Exception) -> asyncio.Future[bytes]:

@@ -76,6 +76,11 @@ class LocalActivityShell:
         self._manager.forget(run_id)
         self._pump()
 
+    @property
+    def unfinished(self) -> int:
+        """How many wait, run, or pause before they are tried again."""
+        return self._manager.unfinished
+
     def task_completed(self, run_id: str) -> None:
         self._manager.task_completed(run_id)
 

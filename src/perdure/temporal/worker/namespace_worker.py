@@ -37,6 +37,7 @@ __all__ = ["Member", "NamespaceWorker", "namespace_worker"]
 _POLL: Final = 70.0
 _UNIMPLEMENTED: Final = 12
 _STOP: Final = 1.0
+_HEARING: Final = 5.0
 _TARGET: Final = "temporalio_sdk_core::worker::heartbeat"
 _DEBUG, _WARN = 10, 30
 
@@ -174,7 +175,7 @@ class NamespaceWorker:
             task_queue_types=[TaskQueueType.TASK_QUEUE_TYPE_NEXUS],
         )
         try:
-            await self._service.shutdown_worker(request)
+            await self._service.shutdown_worker(request, _HEARING)
         except RPCError as error:
             self._log(_DEBUG, "ShutdownWorker failed", error)
         await asyncio.wait([commands], timeout=_STOP)

@@ -115,6 +115,11 @@ class NexusShell:
         self._tasks.polls_ended(_now())
         self._pump()
 
+    @property
+    def outstanding(self) -> int:
+        """How many tasks are not over."""
+        return self._tasks.outstanding
+
     async def over(self) -> None:
         """Wait until the server has the answer to the last task."""
         await self._finished.wait()

@@ -83,22 +83,28 @@ class Presence:
         moving.add_done_callback(self._moving.discard)
         self.announce(self._capabilities)
 
-    async def end(self) -> None:
-        """The worker takes no more work: tell the server so."""
+    async def end(self, within: float) -> bool:
+        """The worker takes no more work: tell the server so, and say whether it has heard.
+
+        It has so many seconds for that.
+        """
         group, self._group = self._group, None
         request = self._goodbye()
         if group is not None and self._pulse is not None:
             group.leave(self)
             request.worker_heartbeat.CopyFrom(self._pulse.beat(group.host(), shutting_down=True))
+        heard = True
         try:
-            await self._service.shutdown_worker(request)
+            await self._service.shutdown_worker(request, within)
         except RPCError as error:
+            heard = False
             log = self._client.runtime.log
-            log.write(_DEBUG, _TARGET, "ShutdownWorker failed", error=error.message)
+            log.write(_DEBUG, _TARGET, "ShutdownWorker failed", error=error.status)
         if group is not None:
             await group.end_if_left()
         if self._moving:
             await asyncio.wait(list(self._moving))
+        return heard
 
     def _goodbye(self) -> ShutdownWorkerRequest:
         settings = self._settings

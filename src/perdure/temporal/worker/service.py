@@ -127,7 +127,7 @@ class WorkflowService(WorkflowTaskService, Protocol):
 
     async def answer_nexus(self, request: NexusAnswer) -> None: ...
 
-    async def shutdown_worker(self, request: ShutdownWorkerRequest) -> None: ...
+    async def shutdown_worker(self, request: ShutdownWorkerRequest, deadline: float) -> None: ...
 
 
 class GrpcService:
@@ -226,8 +226,8 @@ class GrpcService:
     async def record_worker_heartbeat(self, request: RecordWorkerHeartbeatRequest) -> None:
         await self._send("record_worker_heartbeat", request, retry=False)
 
-    async def shutdown_worker(self, request: ShutdownWorkerRequest) -> None:
-        await self._send("shutdown_worker", request, retry=False)
+    async def shutdown_worker(self, request: ShutdownWorkerRequest, deadline: float) -> None:
+        await self._send("shutdown_worker", request, retry=False, deadline=deadline)
 
     async def _call(self, name: str, request: Message, response: type[_Response]) -> _Response:
         return response.FromString(await self._send(name, request))

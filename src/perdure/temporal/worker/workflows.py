@@ -142,6 +142,18 @@ class WorkflowShell:
         sites = call_sites.take(completion.run_id, len(completion.successful.commands))
         self.feed(outcomes.Completed(completion, sites))
 
+    def waiting_for(self) -> list[str]:
+        """What a shutdown waits for, in words."""
+        left = []
+        if runs := self.stream.pending_runs():
+            named = ", ".join(runs[:3]) + (", …" if len(runs) > 3 else "")
+            left.append(f"{len(runs)} workflow runs with something to do ({named})")
+        if self._calls:
+            left.append(f"{len(self._calls)} calls for workflow tasks")
+        if self.local is not None and self.local.unfinished:
+            left.append(f"{self.local.unfinished} local activities")
+        return left
+
     async def idle(self) -> None:
         """Wait until no call to the server is under way."""
         while self._calls:
