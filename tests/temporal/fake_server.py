@@ -2,13 +2,13 @@
 
 Calls that no test scripts are answered as an idle server does: polls wait until they are
 cancelled, everything else gets an empty answer. All requests are kept, by name of the RPC; `idle`
-is set while no call is open.
+is set while no call is open, and `cancelled` counts calls that their caller gave up.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -43,6 +43,7 @@ class FakeServer(grpc.GenericRpcHandler):  # type: ignore[misc]
             "PollActivityTaskQueue": self.wait,
             "PollNexusTaskQueue": self.wait,
         }
+        self.cancelled: Counter[str] = Counter()
         self.idle = asyncio.Event()
         self.idle.set()
         self._open = 0
@@ -68,6 +69,25 @@ class FakeServer(grpc.GenericRpcHandler):  # type: ignore[misc]
 
         self.answers[rpc] = answer
 
+    def namespace_can(self, **capabilities: bool) -> None:
+        """Give the namespace these capabilities."""
+        answer = messages.DescribeNamespaceResponse()
+        for name, can in capabilities.items():
+            setattr(answer.namespace_info.capabilities, name, can)
+        self.script("DescribeNamespace", answer)
+
+    def hold(self, rpc: str) -> asyncio.Event:
+        """Answer the calls of an RPC, with nothing, once the event is set."""
+        released = asyncio.Event()
+
+        async def answer(request: Any) -> Message:
+            del request
+            await released.wait()
+            return self._empty(rpc)
+
+        self.answers[rpc] = answer
+        return released
+
     async def seen(self, rpc: str, count: int = 1) -> list[Any]:
         """Wait until so many calls of an RPC have come."""
         async with self._arrived:
@@ -85,6 +105,9 @@ class FakeServer(grpc.GenericRpcHandler):  # type: ignore[misc]
             self.idle.clear()
             try:
                 return await self._answer(name, request.FromString(raw))
+            except asyncio.CancelledError:
+                self.cancelled[name] += 1
+                raise
             except Refused as refused:
                 await context.abort(refused.code, refused.message)
                 raise AssertionError("abort raises") from None
