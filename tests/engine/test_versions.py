@@ -92,6 +92,34 @@ async def test_a_new_step_is_inserted_where_it_stands(lab: Lab) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("place", "result"),
+    [
+        ("before", ["added", "on", "done"]),
+        ("first", ["added", "on", "done"]),
+        ("middle", ["on", "added", "done"]),
+    ],
+)
+async def test_a_new_step_beside_a_half_done_join(lab: Lab, place: str, result: list[str]) -> None:
+    """Its first member waits and has no event yet; its second is done, and named as the new one."""
+
+    async def old(ctx: WorkflowContext) -> list[str]:
+        return await ctx.join_all([ctx.listen(go), ctx.activity(note, "done")])
+
+    async def new(ctx: WorkflowContext) -> list[str]:
+        added = ctx.v(2).activity(note, "added")
+        waits, done = ctx.listen(go), ctx.activity(note, "done")
+        if place == "before":
+            return [await added, *await ctx.join_all([waits, done])]
+        if place == "first":
+            return await ctx.join_all([added, waits, done])
+        return await ctx.join_all([waits, added, done])
+
+    handle = await deploy(lab, old, new)
+    assert await handle.result() == result
+    assert calls == ["done", "added"]
+
+
 async def test_later_releases_insert_between_inserted_steps(lab: Lab) -> None:
     """Any number of times at any depth, and no place is given out twice."""
 

@@ -18,6 +18,7 @@ from perdure.engine.history.events import (
     CancelEvent,
     Event,
     EventKind,
+    JoinMark,
     MessageSendEvent,
     RemovedEvent,
     SignalsEvent,
@@ -97,6 +98,70 @@ def test_gaps_between_inserted_steps_are_filled() -> None:
     assert take(cursor, "w", 2) == Insertion((1, 1), gap=True)
     assert take(cursor, "x", 2) == Replay((1, 2), activity("x", 2))
     assert take(cursor) == Replay((2,), activity("a"))
+
+
+# -- gaps inside joins
+
+
+def half_done(version: int = 1, newest: int = 1) -> Cursor:
+    """A step, then a join of two of which only the second one was recorded."""
+    second = ActivityEvent(version, 0, 0, "a", joined=JoinMark((2,), newest))
+    return cursor_over(((1,), activity("a")), ((3,), second))
+
+
+def join_member(cursor: Cursor, version: int = 1) -> Match:
+    match = cursor.compare(EventKind.ACTIVITY, version, "a", in_join=True)
+    cursor.advance(match)
+    return match
+
+
+def test_a_member_takes_the_gap_of_its_join() -> None:
+    cursor = half_done()
+    take(cursor)
+    assert join_member(cursor) == Insertion((2,), gap=True)
+    assert isinstance(join_member(cursor), Replay)
+
+
+def test_a_later_step_goes_before_the_gap_of_a_join() -> None:
+    cursor = half_done()
+    take(cursor)
+    assert take(cursor, version=2) == Insertion((1, 1))
+    assert join_member(cursor) == Insertion((2,), gap=True)
+    assert isinstance(join_member(cursor), Replay)
+
+
+def test_a_later_member_goes_before_the_gap_of_an_older_one() -> None:
+    cursor = half_done()
+    take(cursor)
+    assert join_member(cursor, 2) == Insertion((1, 1))
+    assert join_member(cursor) == Insertion((2,), gap=True)
+    assert isinstance(join_member(cursor), Replay)
+
+
+def test_a_gap_may_have_been_of_the_newest_member() -> None:
+    cursor = half_done(newest=2)
+    take(cursor)
+    assert join_member(cursor, 2) == Insertion((2,), gap=True)
+
+
+def test_another_step_in_the_gap_of_a_join_is_a_divergence() -> None:
+    cursor = half_done()
+    take(cursor)
+    with pytest.raises(HistoryDiverged, match=r"\{7, 2\}.*unfinished member of the join"):
+        take(cursor)
+
+
+def test_a_gap_before_the_join_is_not_of_the_join() -> None:
+    second = ActivityEvent(1, 0, 0, "a", joined=JoinMark((2,), 1))
+    cursor = cursor_over(((3,), second))
+    assert take(cursor) == Insertion((1,), gap=True)
+    assert join_member(cursor) == Insertion((2,), gap=True)
+
+
+def test_a_removed_step_is_no_member_of_a_join() -> None:
+    cursor = half_done()
+    take(cursor)
+    assert cursor.compare_removed(EventKind.ACTIVITY, "old") is None
 
 
 # -- the table: version x kind x name

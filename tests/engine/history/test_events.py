@@ -127,7 +127,7 @@ def test_what_is_no_part_of_an_event_is_refused() -> None:
 def test_rows_of_older_and_newer_releases_are_read() -> None:
     older = msgspec.msgpack.encode([0, 1, 10, 20, "charge"])
     assert decode_event(older) == ActivityEvent(1, 10, 20, "charge")
-    newer = msgspec.msgpack.encode([7, 1, 10, 20, False, "a field of the future"])
+    newer = msgspec.msgpack.encode([7, 1, 10, 20, False, None, "a field of the future"])
     assert decode_event(newer) == BranchEvent(1, 10, 20)
 
 

@@ -111,6 +111,7 @@ class ActivityStep(Step[O]):
                     input=kept,
                     input_digest=digest,
                     first_at=started,
+                    joined=self.joined,
                 )
             ctx = ActivityContext(branch, self, coordinate, event, started)
             try:
@@ -177,6 +178,7 @@ class ActivityStep(Step[O]):
             failures=event.failures,
             progress=ctx.progress_bytes,
             first_at=event.first_at,
+            joined=event.joined,
         )
         await ctx.settled()
         await run.write(branch.key(coordinate), done, state=state, fresh=fresh)

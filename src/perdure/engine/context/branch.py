@@ -19,7 +19,7 @@ from perdure.engine.errors import (
     LatentHistoryFound,
 )
 from perdure.engine.history.cursor import CancelledHere, Cursor, Match, Replay
-from perdure.engine.history.events import CancelEvent, Event, EventKind
+from perdure.engine.history.events import CancelEvent, Event, EventKind, JoinMark
 from perdure.engine.history.location import Coordinate, Location, pack_coordinate
 from perdure.engine.suspension import Suspend
 
@@ -125,11 +125,13 @@ class Branch:
         run.leave_if_stopping(WakeConditions(immediate=True))
         self.entered += 1
 
-    def enter(self, kind: EventKind, version: int, name: str | None) -> Match:
+    def enter(
+        self, kind: EventKind, version: int, name: str | None, *, in_join: bool = False
+    ) -> Match:
         """Begin a step: check that it may run and find its place in the history."""
         self.check_may_run()
         try:
-            match = self.cursor.compare(kind, version, name)
+            match = self.cursor.compare(kind, version, name, in_join=in_join)
         except HistoryDiverged as error:
             raise self.run.end(error) from None
         self.busy = True
@@ -149,7 +151,8 @@ class Branch:
             raise Cancelled(match.event.reason)
         step.check_not_abandoned()
         if step.wants_cancel():
-            await self._record_cancel(self.key(match.coordinate), interrupts=False)
+            key = self.key(match.coordinate)
+            await self._record_cancel(key, interrupts=False, joined=step.joined)
 
     def inner_event(self, coordinate: Coordinate) -> Event | None:
         """Return the recorded event inside the step at `coordinate`, if there is one."""
@@ -172,11 +175,18 @@ class Branch:
         """Deliver a cancel to a step that waits: recorded inside the step. Raises `Cancelled`."""
         await self._record_cancel(self.inner_key(coordinate), interrupts=True)
 
-    async def _record_cancel(self, key: bytes, *, interrupts: bool) -> None:
+    async def _record_cancel(
+        self, key: bytes, *, interrupts: bool, joined: JoinMark | None = None
+    ) -> None:
         run = self.run
         now = run.now()
         event = CancelEvent(
-            version=1, created_at=now, at=now, interrupts=interrupts, reason=run.cancel_reason
+            version=1,
+            created_at=now,
+            at=now,
+            interrupts=interrupts,
+            reason=run.cancel_reason,
+            joined=joined,
         )
         await run.write(key, event)
         self.pass_over(event)

@@ -119,6 +119,7 @@ class _Dispatching(Step[O]):
             id=bytes(request.id),
             tags=self.tags,
             input=kept,
+            joined=self.joined,
         )
         with slot or nullcontext():
             outcome = await run.commit(
@@ -219,6 +220,7 @@ async def await_child(step: Step[Any], child: Id, key: bytes) -> ChildResultEven
                 phase=outcome.phase,
                 output=outcome.output,
                 failure=outcome.failure,
+                joined=step.joined,
             )
             recorded[:] = [event]  # noqa: B023 - read in this very turn of the loop
             return event

@@ -28,7 +28,7 @@ from perdure.engine.database.rows import WakeConditions
 from perdure.engine.definitions import Workflow
 from perdure.engine.errors import ConcurrentStep, HistoryDiverged
 from perdure.engine.history.cursor import Insertion, Match, Replay
-from perdure.engine.history.events import BranchEvent, EventKind
+from perdure.engine.history.events import BranchEvent, EventKind, JoinMark
 from perdure.engine.history.location import Coordinate
 from perdure.engine.suspension import RunAborted, Suspend, is_from_outside
 
@@ -72,7 +72,7 @@ class ClosureStep(Step[T]):
             past = not event.abandoned and (branch.past or branch.cursor.peek() is not None)
         else:
             now = branch.run.now()
-            event = BranchEvent(self.version, now, now)
+            event = BranchEvent(self.version, now, now, joined=self.joined)
             await branch.run.write(branch.key(match.coordinate), event)
         self.event = event
         inner = branch.child(match.coordinate, self, past=past)
@@ -166,13 +166,17 @@ async def _mark_end(branch: Branch, version: int) -> None:
 def _place(branch: Branch, steps: Sequence[Step[Any]]) -> list[Match]:
     """Give every member its place, before anything runs."""
     places: list[Match] = []
+    mark: JoinMark | None = None
     for step in steps:
         if step.branch is not branch:
             raise ConcurrentStep(branch.run.lease.workflow_id, branch.location)
         if places:
             branch.busy = False
         step.in_join = True
+        step.joined = mark
         places.append(step.place())
+        if mark is None:
+            mark = JoinMark(places[0].coordinate, max(step.version for step in steps))
     return places
 
 

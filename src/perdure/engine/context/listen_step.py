@@ -75,10 +75,12 @@ class _Listening(Step[Any]):
         services = run.services
         now = run.now()
         events: list[SignalsEvent] = []
+        # The signals inside a bounded wait are no member: the event around them is.
+        joined = self.joined if sleep is None else None
 
         def make_event(pending: Sequence[PendingSignal]) -> SignalsEvent:
             received = [ReceivedSignal(s.id, s.name, s.body or b"", s.sent_at) for s in pending]
-            events[:] = [SignalsEvent(self.version, now, now, received)]
+            events[:] = [SignalsEvent(self.version, now, now, received, joined=joined)]
             return events[0]
 
         taken = await run.commit(
@@ -165,7 +167,13 @@ class BoundedListenStep(_Listening):
         else:
             now = run.now()
             deadline = now + round(self.seconds * 1000) if self.deadline is None else self.deadline
-            event = SleepEvent(version=self.version, created_at=now, at=now, deadline=deadline)
+            event = SleepEvent(
+                version=self.version,
+                created_at=now,
+                at=now,
+                deadline=deadline,
+                joined=self.joined,
+            )
             recorded = False
         return await self._wait(coordinate, event, recorded=recorded)
 
@@ -219,4 +227,5 @@ class BoundedListenStep(_Listening):
             at=self.branch.run.now(),
             deadline=event.deadline,
             state=state,
+            joined=event.joined,
         )

@@ -96,7 +96,7 @@ class LoopStep(Step[B]):
     ) -> LoopEvent:
         # Not before the iterations forgotten with it, even if the wall clock was set back.
         at = max(loop.run.now(), loop.at)
-        return LoopEvent(self.version, created_at, at, iteration, state, output)
+        return LoopEvent(self.version, created_at, at, iteration, state, output, joined=self.joined)
 
     async def _repeat(self, match: Match, event: LoopEvent) -> B:
         branch = self.branch

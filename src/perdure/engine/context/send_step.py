@@ -93,6 +93,7 @@ class SignalStep(Step[bool]):
             signal_id=bytes(run.services.new_id()),
             body=kept,
             body_digest=digest,
+            joined=self.joined,
             missing=target is None,
         )
 
@@ -160,7 +161,9 @@ class MessageStep(Step[None]):
         run = branch.run
         now = run.now()
         kept, _ = kept_input(self.body)
-        event = MessageSendEvent(self.version, now, now, self.name or "", self.topic, kept)
+        event = MessageSendEvent(
+            self.version, now, now, self.name or "", self.topic, kept, joined=self.joined
+        )
         await run.write(branch.key(match.coordinate), event)
         branch.pass_over(event)
         run.services.client.publish(

@@ -46,7 +46,13 @@ class SleepStep(Step[None]):
             deadline = self.deadline
             if deadline is None:
                 deadline = now + round(self.seconds * 1000)
-            event = SleepEvent(version=self.version, created_at=now, at=now, deadline=deadline)
+            event = SleepEvent(
+                version=self.version,
+                created_at=now,
+                at=now,
+                deadline=deadline,
+                joined=self.joined,
+            )
             await run.write(branch.key(match.coordinate), event)
         await run.wait_until(event.deadline, self, match.coordinate)
         self._end(event)

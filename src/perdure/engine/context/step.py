@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from perdure.engine.context.branch import Branch
 from perdure.engine.database.rows import WakeConditions
 from perdure.engine.history.cursor import Match
-from perdure.engine.history.events import EventKind
+from perdure.engine.history.events import EventKind, JoinMark
 from perdure.engine.suspension import Suspend
 
 __all__ = ["Step"]
@@ -35,6 +35,7 @@ class Step(Generic[T_co]):
         "abandoned",
         "branch",
         "in_join",
+        "joined",
         "known_delivered",
         "name",
         "placed",
@@ -49,6 +50,8 @@ class Step(Generic[T_co]):
         self.version = version
         self.name = name
         self.in_join = False
+        self.joined: JoinMark | None = None
+        """What the event of a member of a join says of that join."""
         self.placed = False
         self.abandoned = False
         self.known_delivered: bool | None = None
@@ -114,7 +117,7 @@ class Step(Generic[T_co]):
         """Take the next place in history. Raises `HistoryDiverged` when something else is there."""
         self.placed = True
         branch = self.branch
-        match = branch.enter(self.kind, self.version, self.name)
+        match = branch.enter(self.kind, self.version, self.name, in_join=self.in_join)
         branch.cursor.advance(match)
         return match
 

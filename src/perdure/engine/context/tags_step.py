@@ -30,7 +30,7 @@ class TagsStep(Step[None]):
             return
         run = branch.run
         now = run.now()
-        event = TagsEvent(self.version, now, now, self.tags)
+        event = TagsEvent(self.version, now, now, self.tags, joined=self.joined)
         await run.commit(
             set_tags(
                 run.services.database,

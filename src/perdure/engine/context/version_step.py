@@ -39,7 +39,7 @@ class VersionCheckStep(Step[int]):
             branch.pass_over(match.event)
         else:
             now = branch.run.now()
-            event = VersionCheckEvent(self.version, now, now, self.inner)
+            event = VersionCheckEvent(self.version, now, now, self.inner, joined=self.joined)
             await branch.run.write(branch.key(match.coordinate), event)
             branch.pass_over(event)
         return self.inner
@@ -82,6 +82,8 @@ class RemovedStep(Step[None]):
             branch.pass_over(match.event)
             return
         now = branch.run.now()
-        event = RemovedEvent(self.version, now, now, self.removed_kind, self.name)
+        event = RemovedEvent(
+            self.version, now, now, self.removed_kind, self.name, joined=self.joined
+        )
         await branch.run.write(branch.key(match.coordinate), event)
         branch.pass_over(event)

@@ -9,22 +9,23 @@ The rules, in this order, for a step of version v:
 1. A place before the next event was given out earlier and holds no event: the step gets that place
    (`Insertion`). Such a gap is left by a step that was begun and not recorded: the process died
    while a later member of the same join had finished already, or the step raised an error before
-   it did anything. Without this rule the step would meet the event of its neighbour.
+   it did anything. Without this rule the step would meet the event of its neighbour. A gap that
+   was left inside a join (the next event says so, `JoinMark`) belongs to members of that join only:
+   for a step that came into the code later see rule 4, any other step is `HistoryDiverged`.
 2. No event is left: the step is `New`, in the next place.
 3. The event is a cancel: it was delivered in the place of this step (`CancelledHere`), of whatever
    version, because it came from outside and not from the code.
-4. v is higher than the event's version: the step was put into the code later. It gets a new place
-   before the event (`Insertion`), which stays under the cursor.
+4. v is higher than the event's version, or than that of any member of the join whose gap it is:
+   the step was put into the code later. It gets a new place before the event or the gap
+   (`Insertion`), which stays under the cursor.
 5. v is lower: `HistoryDiverged`.
 6. Kind or name differ: `HistoryDiverged`. Otherwise the step has happened: `Replay`.
 
 Versions are absolute everywhere: what `ctx.v(n)` sets, what an event stores and what a version
 check answers are the same numbers.
 
-A gap does not say which version its step had. A step of a later version that meets a gap takes it,
-because in a workflow that began with the later code the gap is its own. Only an older run that was
-interrupted inside a join, and whose join then gets another member before the missing one, is not
-told apart from that; kinds and names of the following members then show it as a divergence.
+A gap outside a join does not say which version its step had. A step of a later version that meets
+it takes it, because in a workflow that began with the later code the gap is its own.
 """
 
 from __future__ import annotations
@@ -136,15 +137,25 @@ class Cursor:
         """The event under the cursor, or None if none is left."""
         return self._events[self._index][1] if self._index < self._count else None
 
-    def compare(self, kind: EventKind, version: int, name: str | None = None) -> Match:
-        """Find the place of the next step. The cursor does not move. Raises `HistoryDiverged`."""
+    def compare(
+        self, kind: EventKind, version: int, name: str | None = None, *, in_join: bool = False
+    ) -> Match:
+        """Find the place of the next step, which may be a member of a join.
+
+        The cursor does not move. Raises `HistoryDiverged`.
+        """
         if self._index >= self._count:
             return New((self._after_last + self._index,))
         coordinate, event = self._events[self._index]
         if len(coordinate) > 1 or coordinate[0] != self._previous[0] + 1:
             gap = first_gap(self._previous, coordinate)
             if gap is not None:
-                return Insertion(gap, gap=True)
+                mark = event.joined
+                if mark is None or gap < mark.first or (in_join and version <= mark.newest):
+                    return Insertion(gap, gap=True)
+                if version > mark.newest:
+                    return Insertion(between(self._previous, gap))
+                raise self._in_join(gap, describe_step(kind, name, version), event)
         if (
             version == event.version
             and kind == event.KIND
@@ -168,7 +179,8 @@ class Cursor:
         coordinate, event = self._events[self._index]
         gap = first_gap(self._previous, coordinate)
         if gap is not None:
-            return Insertion(gap, gap=True)
+            mark = event.joined
+            return None if mark is not None and gap >= mark.first else Insertion(gap, gap=True)
         if isinstance(event, CancelEvent):
             return CancelledHere(coordinate, event)
         found = event.kind if isinstance(event, RemovedEvent) else event.KIND
@@ -208,6 +220,10 @@ class Cursor:
             ((*self._root, coordinate), describe_event(event))
             for coordinate, event in self._events[self._index :]
         ]
+
+    def _in_join(self, gap: Coordinate, expected: str, event: Event) -> HistoryDiverged:
+        found = f"an unfinished member of the join of {describe_event(event)}"
+        return HistoryDiverged((*self._root, gap), expected, found)
 
     def _diverged(self, coordinate: Coordinate, expected: str, event: Event) -> HistoryDiverged:
         return HistoryDiverged((*self._root, coordinate), expected, describe_event(event))

@@ -4,7 +4,8 @@ One event is one record. Records are msgpack arrays, ``[kind, version, created_a
 kind first, so that a reader can tell them apart, then the fields in the order of the class. A
 reader ignores fields it does not know at the end and fills the missing ones with their defaults. So
 fields may be appended (with a default), and never moved, removed or given another meaning; the
-numbers of the kinds never change either.
+numbers of the kinds never change either. The last field of every record is `joined`: one that is
+added later goes behind it, for which it has to be keyword-only.
 
 Every event carries the version of the step that wrote it, ``created_at`` (when the step first
 started) and ``at`` (when this record was written), both in milliseconds since the epoch. ``at``
@@ -21,7 +22,7 @@ import msgspec
 
 from perdure.engine.errors import CorruptHistory
 from perdure.engine.history.failure import AttemptFailure, Failure
-from perdure.engine.history.location import Location
+from perdure.engine.history.location import Coordinate, Location
 from perdure.engine.tags import Tags
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "Event",
     "EventKind",
     "Failure",
+    "JoinMark",
     "LoopEvent",
     "MessageSendEvent",
     "ReceivedSignal",
@@ -97,7 +99,21 @@ class SleepState(IntEnum):
     """Signals came: their `SIGNALS` event lies inside this one."""
 
 
-class _Event(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class JoinMark(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """To which join the step of an event belonged, so that a gap before it can be understood."""
+
+    first: Coordinate
+    """The place of the join's first member. All places from there to the event are of this join."""
+    newest: int
+    """The highest version among the members."""
+
+
+class _Member(msgspec.Struct, array_like=True, frozen=True, gc=False, kw_only=True):
+    joined: JoinMark | None = None
+    """Set on the members of a join, except the first."""
+
+
+class _Event(_Member, array_like=True, frozen=True, gc=False):
     version: int
     created_at: int
     at: int
