@@ -2,11 +2,15 @@
 
 Everything that changes workflow state happens in `feed`, on the event loop, one input at a time.
 Inputs that arise while actions are carried out wait in a queue, so the stream is never re-entered.
+
+A run waits for the end of each of its calls to the server. So however a call ends, even with an
+error that nobody foresaw, the stream hears of it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -20,7 +24,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 
 from perdure.core import outcomes
-from perdure.core.outcomes import Action, Input, Problem, StreamSettings
+from perdure.core.outcomes import Action, Input, Problem, ProblemKind, StreamSettings
 from perdure.core.reports import problem_of
 from perdure.core.task import MalformedTask
 from perdure.temporal.bridge.errors import PollShutdownError, RPCError
@@ -36,6 +40,8 @@ if TYPE_CHECKING:
     from perdure.temporal.worker.service import WorkflowTaskService
 
 __all__ = ["EagerActivities", "WorkflowShell"]
+
+_log = logging.getLogger(__name__)
 
 
 class EagerActivities:
@@ -187,7 +193,7 @@ class WorkflowShell:
             self.local.task_completed(action.run_id)
         try:
             response = await self._service.complete_workflow_task(action.request)
-        except RPCError as error:
+        except Exception as error:
             problem = _problem(error)
         else:
             for task in response.activity_tasks:
@@ -214,7 +220,7 @@ class WorkflowShell:
         problem = None
         try:
             await self._service.fail_workflow_task(action.request)
-        except RPCError as error:
+        except Exception as error:
             problem = _problem(error)
         if not action.unstored:
             self._reported(action.run_id, None, problem)
@@ -223,7 +229,7 @@ class WorkflowShell:
         problem = None
         try:
             await self._service.answer_query(action.request)
-        except RPCError as error:
+        except Exception as error:
             problem = _problem(error)
         self._reported(action.run_id, None, problem)
 
@@ -239,8 +245,8 @@ class WorkflowShell:
         )
         try:
             page = await self._service.history(request)
-        except RPCError as error:
-            self.feed(outcomes.PageFetchFailed(action.fetch, error.message))
+        except Exception as error:
+            self.feed(outcomes.PageFetchFailed(action.fetch, _problem(error).text))
         else:
             self.feed(outcomes.PageFetched(action.fetch, page.history, page.next_page_token))
 
@@ -278,7 +284,11 @@ class WorkflowShell:
         self._on_finished()
 
 
-def _problem(error: RPCError) -> Problem:
+def _problem(error: Exception) -> Problem:
+    """Why a call failed; nobody foresees errors that are not `RPCError`, so they are logged."""
     if isinstance(error, TooLargeToSend):
         return Problem(error.kind, error.message)
-    return problem_of(error.code, error.message)
+    if isinstance(error, RPCError):
+        return problem_of(error.code, error.message)
+    _log.error("unexpected error in a call to the server", exc_info=error)
+    return Problem(ProblemKind.OTHER, f"unexpected {type(error).__name__}: {error}")
