@@ -47,6 +47,7 @@ class RunState:
     __slots__ = (
         "_commands",
         "_flags",
+        "_is_last_sequence",
         "_jobs",
         "_local",
         "_task_started",
@@ -66,6 +67,7 @@ class RunState:
     def __init__(self, run: RunInfo) -> None:
         self.run = run
         self.replaying = False
+        self._is_last_sequence = False
         self.last_processed_event = 0
         self.current_started_event_id = 0
         self.next_started_event_id = 0
@@ -204,10 +206,15 @@ class RunState:
         self.new_job().update_random_seed.randomness_seed = seed_of_run(new_run_id)
 
     def checks_identity(self) -> bool:
-        return self._flags.try_use(CoreFlag.ID_AND_TYPE_CHECKS, record=not self.replaying)
+        return self._flags.try_use(CoreFlag.ID_AND_TYPE_CHECKS, record=self._is_last())
 
     def checks_nexus_identity(self) -> bool:
-        return self._flags.try_use(CoreFlag.NEXUS_OPERATION_CHECKS, record=not self.replaying)
+        return self._flags.try_use(CoreFlag.NEXUS_OPERATION_CHECKS, record=self._is_last())
+
+    def _is_last(self) -> bool:
+        """What the last sequence holds was written by the task before this one, and its answer is
+        the first that this worker gives: what is checked there will be checked ever after."""
+        return self._is_last_sequence or not self.replaying
 
     def upserts_patches(self) -> bool:
         return self._flags.try_use(

@@ -133,6 +133,7 @@ class WorkflowMachines(RunState):
         self._read_completions(events)
         if events[-1].event_type == TASK_STARTED:
             self.next_started_event_id = events[-1].event_id
+        self._is_last_sequence = taken.is_final
         final_after = update.previous_started_id if taken.is_final else None
         self._local.activation_index = 0
         self._apply_events(events, final_after)
