@@ -27,6 +27,11 @@ def test_what_the_caller_does_wrong_is_final(code: int) -> None:
     assert retries().after(code, "", 0.0) is None
 
 
+@pytest.mark.parametrize(("text", "again"), [("CANCELLED", True), ("context canceled", False)])
+def test_a_stream_that_was_reset_is_opened_again(text: str, again: bool) -> None:
+    assert (retries().after(1, text, 0.0) is not None) == again
+
+
 def test_waits_grow_to_the_longest() -> None:
     calls = retries(Backoff(0.1, 2.0, 0.5, 0.2, None, 0))
     waits = [calls.after(UNAVAILABLE, "", 0.0) for _ in range(5)]

@@ -3,7 +3,8 @@
 Two schedules exist. Ordinary calls retry the codes that mean "the world is at fault" for a bounded
 time. Polls for tasks retry for ever, and even what looks like the caller's fault during their
 first minute, because a namespace may still be appearing. RESOURCE_EXHAUSTED waits at least its own,
-slower schedule; a message that is too large is never sent twice.
+slower schedule; a message that is too large is never sent twice. CANCELLED is the world's fault only
+when it is the transport's own word for a stream that was reset; a server words it differently.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ _WORLD = frozenset({2, 8, 10, 11, 13, 14, 15})
 _POLL = _WORLD | {CANCELLED, DEADLINE_EXCEEDED}
 _POLL_GRACE = 60.0
 _UNNOTICED = 5
+_STREAM_RESET = "CANCELLED"
 
 _TOO_LARGE = (
     "grpc: received message larger than max",
@@ -107,7 +109,8 @@ class Retries:
             return None
         backoff = self._backoff
         elapsed = now - self._started
-        if code not in (_POLL if self._poll else _WORLD):
+        was_reset = code == CANCELLED and message == _STREAM_RESET
+        if not was_reset and code not in (_POLL if self._poll else _WORLD):
             return backoff.longest if self._poll and elapsed < _POLL_GRACE else None
         if backoff.retries and self._attempt >= backoff.retries:
             return None
