@@ -3,8 +3,8 @@
 Two schedules exist. Ordinary calls retry the codes that mean "the world is at fault" for a bounded
 time. Polls for tasks retry for ever, and even what looks like the caller's fault during their
 first minute, because a namespace may still be appearing. RESOURCE_EXHAUSTED waits at least its own,
-slower schedule; a message that is too large is never sent twice. CANCELLED is the world's fault only
-when it is the transport's own word for a stream that was reset; a server words it differently.
+slower schedule; a message that is too large is never sent twice. CANCELLED is the world's fault
+only when it is the transport's own word for a stream that was reset; a server words it differently.
 """
 
 from __future__ import annotations
