@@ -668,3 +668,12 @@ def test_max_worker_acts_per_second_respected() -> None:
     assert limit.reserve(10.5) == 1.0
     # A pause is not made up for by a burst.
     assert [limit.reserve(100), limit.reserve(100)] == [0, 0.5]
+
+
+def test_what_the_server_did_not_take_is_over_and_not_accepted(world: World) -> None:
+    world.start()
+    world.complete(succeeded())
+    event = world.happened()
+    assert isinstance(event, ReportResult)
+    world.manager.reported(event.token, accepted=False)
+    assert not world.over().accepted

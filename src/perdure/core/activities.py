@@ -217,9 +217,9 @@ class Activities:
         self._finish(activity, now)
         return True
 
-    def reported(self, token: bytes) -> None:
+    def reported(self, token: bytes, *, accepted: bool = True) -> None:
         """`ReportResult` was answered. Errors are the shell's to log: lang is never told."""
-        self._over(self._activities[token])
+        self._over(self._activities[token], accepted=accepted)
 
     # Cancellation and shutdown
 
@@ -362,11 +362,11 @@ class Activities:
                 activity.token, result, last_details=throttle.latest, by_shutdown=by_shutdown
             )
         if request is None:
-            self._over(activity)
+            self._over(activity, accepted=False)
         else:
             self._events.append(ReportResult(activity.token, request))
 
-    def _over(self, activity: RunningActivity) -> None:
+    def _over(self, activity: RunningActivity, *, accepted: bool) -> None:
         result = activity.result
         assert result is not None
         del self._activities[activity.token]
@@ -380,5 +380,6 @@ class Activities:
                 benign=is_benign(result),
                 began=activity.began,
                 ended=activity.ended,
+                accepted=accepted,
             )
         )

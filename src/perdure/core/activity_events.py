@@ -43,7 +43,8 @@ class ActivityOver:
     """The task is done with, and its permit free.
 
     `began` and `ended` are when the task came and when lang answered it, on the monotonic clock;
-    `scheduled` is when its workflow scheduled it, in seconds since 1970.
+    `scheduled` is when its workflow scheduled it, in seconds since 1970. `accepted` is true if the
+    server took the report.
     """
 
     permit: object
@@ -54,6 +55,7 @@ class ActivityOver:
     benign: bool
     began: float
     ended: float
+    accepted: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,13 +213,15 @@ class ActivityShell(EagerActivities):
         self._pump()
 
     async def _report(self, event: ReportResult) -> None:
+        accepted = False
         try:
             await self._service.answer_activity(event.request)
+            accepted = True
         except TooLargeToSend as error:
             await self._fail_too_large(event.token, error)
         except RPCError as error:
             self._warn("The end of an activity was not reported", error)
-        self._manager.reported(event.token)
+        self._manager.reported(event.token, accepted=accepted)
         self._pump()
 
     async def _fail_too_large(self, token: bytes, cause: TooLargeToSend) -> None:

@@ -87,10 +87,6 @@ class WorkerMetrics:
             slots.show("worker_task_slots_available", available)
         slots.show("worker_task_slots_used", used)
 
-    def resources(self, name: str, value: float) -> None:
-        """What is in use of the machine, in percent, and what its controllers make of it."""
-        self._worker.show(name, value)
-
     # Workflows
 
     def workflow_counted(self, counted: Counted) -> None:
@@ -126,10 +122,10 @@ class WorkerMetrics:
         self._worker.took("activity_schedule_to_start_latency", waited)
 
     def activity_ended(self, over: ActivityOver, since_scheduled: float) -> None:
-        """Lang is done with the task, and the server knows."""
+        """Lang is done with the task, and the server knows or does not care."""
         kind = self._activity(over.activity_type, over.workflow_type)
         kind.took("activity_execution_latency", over.ended - over.began)
-        if over.outcome is ActivityOutcome.COMPLETED:
+        if over.outcome is ActivityOutcome.COMPLETED and over.accepted:
             kind.took("activity_succeed_endtoend_latency", since_scheduled)
         elif over.outcome is ActivityOutcome.FAILED and not over.benign:
             failed = kind.labelled(failure_reason=_ACTIVITY_ERROR)
