@@ -1,4 +1,4 @@
-"""What the core logs, filtered by target and level, forwarded to Python or written to stderr.
+"""What the core logs, filtered by target and level, forwarded to Python or written to stdout.
 
 Forwarded entries are handed over in batches, at the latest ten milliseconds after the first or
 when 2048 wait, from a thread of their own: the official SDK's callback expects no loop.
@@ -10,15 +10,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
+
+from perdure.temporal.bridge.console import console_format
+from perdure.temporal.bridge.log_filter import LogFilter
 
 if TYPE_CHECKING:
     from temporalio.bridge.runtime import LoggingConfig
 
-__all__ = ["BufferedLogEntry", "Filter", "Log"]
+__all__ = ["BufferedLogEntry", "Log"]
 
-_LEVELS: Final = {"TRACE": 9, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "OFF": 100}
-_NAMES: Final = {value: name for name, value in _LEVELS.items()}
 _BATCH = 2048
 _PAUSE = 0.01
 
@@ -36,34 +37,12 @@ class BufferedLogEntry:
         self.time = time.time()
 
 
-class Filter:
-    """A list of `level` and `target=level`, the longest matching target deciding."""
-
-    def __init__(self, text: str) -> None:
-        self._default = _LEVELS["ERROR"]
-        targets: list[tuple[str, int]] = []
-        for part in filter(None, (piece.strip() for piece in text.split(","))):
-            target, _, level = part.rpartition("=")
-            if level.upper() not in _LEVELS:
-                raise ValueError(f"invalid log filter {text!r}: {level!r} is not a level")
-            if target:
-                targets.append((target, _LEVELS[level.upper()]))
-            else:
-                self._default = _LEVELS[level.upper()]
-        self._targets = sorted(targets, key=lambda pair: -len(pair[0]))
-
-    def allows(self, target: str, level: int) -> bool:
-        for prefix, least in self._targets:
-            if target.startswith(prefix):
-                return level >= least
-        return level >= self._default
-
-
 class Log:
     """Where the core writes; without a configuration nothing is kept."""
 
     def __init__(self, config: LoggingConfig | None) -> None:
-        self._filter = Filter(config.filter) if config is not None else None
+        self._filter = LogFilter(config.filter) if config is not None else None
+        self._format = console_format(None if config is None else config.format)
         self._forward: Callable[[Sequence[BufferedLogEntry]], None] | None = (
             config.forward_to if config is not None else None
         )
@@ -76,7 +55,7 @@ class Log:
             return
         entry = BufferedLogEntry(target, message, level, fields)
         if self._forward is None:
-            sys.stderr.write(_line(entry))
+            sys.stdout.write(self._format(entry))
             return
         with self._lock:
             self._waiting.append(entry)
@@ -94,9 +73,3 @@ class Log:
             batch, self._waiting = self._waiting, []
         if batch and self._forward is not None:
             self._forward(batch)
-
-
-def _line(entry: BufferedLogEntry) -> str:
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(entry.time))
-    fields = "".join(f" {key}={value}" for key, value in entry.fields.items())
-    return f"{stamp}Z {_NAMES[entry.level]:>5} {entry.target}: {entry.message}{fields}\n"
