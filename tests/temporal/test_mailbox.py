@@ -15,9 +15,12 @@ from perdure.core.local_requests import LocalActivityCancel, LocalActivityReques
 from perdure.core.run_info import RunInfo
 from perdure.temporal.bridge.errors import PollShutdownError
 from perdure.temporal.bridge.fixed_slots import FixedSlots
+from perdure.temporal.bridge.logs import Log
 from perdure.temporal.bridge.slots import Dealer, SlotDeploymentVersion, SlotReserveCtx
+from perdure.temporal.worker.journal import Journal
 from perdure.temporal.worker.local_activities import LocalActivityShell
 from perdure.temporal.worker.mailbox import Mailbox
+from perdure.temporal.worker.metrics import SILENT
 
 RUN = RunInfo("namespace", "workflow-id", "run-id", "workflow-type", "task-queue")
 
@@ -130,7 +133,7 @@ def local_shell() -> tuple[LocalActivityShell, Mailbox, list[outcomes.Input]]:
             "local-activity", "queue", "worker", "", SlotDeploymentVersion("", ""), sticky
         ),
     )
-    return LocalActivityShell(dealer, mailbox, fed.append), mailbox, fed
+    return LocalActivityShell(dealer, mailbox, fed.append, SILENT, Journal(Log(None))), mailbox, fed
 
 
 async def test_la_cancel_delivered_before_eviction_activation() -> None:

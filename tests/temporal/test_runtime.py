@@ -111,11 +111,6 @@ def test_logs_are_forwarded_by_level() -> None:
     assert records.empty()
 
 
-def test_a_wrong_log_filter_is_refused() -> None:
-    with pytest.raises(ValueError, match="LOUD"):
-        Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(filter="LOUD")))
-
-
 def test_an_exception_is_raised_in_another_thread() -> None:
     class Stop(BaseException):
         pass

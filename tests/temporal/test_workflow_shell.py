@@ -22,7 +22,9 @@ from tests.core.support.stage import RUN, settings, start_timer
 
 from perdure.core import outcomes
 from perdure.temporal.bridge.errors import RPCError
+from perdure.temporal.bridge.logs import Log
 from perdure.temporal.bridge.slots import Permit
+from perdure.temporal.worker.journal import Journal
 from perdure.temporal.worker.workflows import WorkflowShell
 
 Reason = RemoveFromCache.EvictionReason
@@ -88,7 +90,11 @@ def success(*commands: Any) -> bytes:
 
 
 async def begun(service: Service) -> tuple[WorkflowShell, Slot]:
-    shell, slot, built = WorkflowShell(settings(), service), Slot(), single_timer()
+    shell, slot, built = (
+        WorkflowShell(settings(), service, journal=Journal(Log(None))),
+        Slot(),
+        single_timer(),
+    )
     shell.new_task(built.poll(built.to_task(1)), slot)
     await activation(shell)
     return shell, slot
@@ -141,7 +147,11 @@ async def test_a_report_that_fails_evicts_its_run(
 async def test_a_page_that_cannot_be_had_fails_its_task(error: Exception) -> None:
     service = Service(error)
     service.go.set()
-    shell, slot, built = WorkflowShell(settings(), service), Slot(), single_timer()
+    shell, slot, built = (
+        WorkflowShell(settings(), service, journal=Journal(Log(None))),
+        Slot(),
+        single_timer(),
+    )
     part = HistorySlice(built.events[:2], 0, 8)
     shell.new_task(built.poll(part, next_page_token=b"page"), slot)
     async with asyncio.timeout(10):

@@ -155,6 +155,11 @@ class LocalActivities:
         """Local activities of the run that are not over."""
         return len(self._runs.get(run_id, ()))
 
+    def wants(self, token: bytes) -> bool:
+        """Somebody waits for the result of this attempt."""
+        attempt = self._attempts.get(token)
+        return attempt is not None and attempt.key is not None
+
     def repeated_attempts(self, run_id: str) -> int:
         """Attempts begun in this workflow task by activities begun in an earlier one."""
         return self._repeated[run_id]

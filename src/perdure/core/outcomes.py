@@ -80,6 +80,7 @@ __all__ = [
     "SetHeartbeat",
     "ShutdownRequested",
     "StreamSettings",
+    "TaskOver",
     "Versioning",
 ]
 
@@ -403,6 +404,23 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskOver:
+    """A workflow task, or a lone query, is over, whatever became of it; it came at `since`, by the
+    monotonic clock.
+
+    `event_id` is the event that ends the task if it went well, `history_size` in bytes what the
+    server said of it.
+    """
+
+    run_id: str
+    workflow_type: str
+    since: float
+    event_id: int
+    attempt: int
+    history_size: int
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """Shutdown is complete: no run has work left. Always the last action."""
 
@@ -422,5 +440,6 @@ Action: TypeAlias = (
     | RunRemoved
     | Counted
     | Measured
+    | TaskOver
     | Finished
 )

@@ -24,7 +24,7 @@ from perdure.core.completion import MalformedCompletion, Succeeded
 from perdure.core.errors import FatalError, NondeterminismError
 from perdure.core.history.paginator import BrokenPages
 from perdure.core.history.sequences import HistoryUpdate
-from perdure.core.outcomes import Measured, ReleasePermit
+from perdure.core.outcomes import Measured, ReleasePermit, TaskOver
 from perdure.core.run_answers import Outbox, RunAnswers
 from perdure.core.run_history import RunHistory
 from perdure.core.run_locals import RunLocals
@@ -300,7 +300,16 @@ class RunWork:
                 and (task_is_over or self.machines.have_seen_terminal_event)
             )
         ):
-            self._measure("workflow_task_execution_latency", task.received_at)
+            self._desk.emit(
+                TaskOver(
+                    self.run_id,
+                    self.workflow_type,
+                    task.received_at,
+                    event_id=self.machines.current_started_event_id + 1,
+                    attempt=task.attempt,
+                    history_size=self.machines.history_size,
+                )
+            )
             if not self._slot_goes_on:
                 self._desk.emit(ReleasePermit(task.permit))
             self.task = None

@@ -267,6 +267,12 @@ class WorkflowMachines(RunState):
         if machine.is_closed:
             del self._by_event[initiating]
 
+    @property
+    def history_size(self) -> int:
+        """Bytes of history, as the server said with the last task."""
+        started = self._task_started
+        return 0 if started is None else started.history_size_bytes
+
     def _on_started(self, event: HistoryEvent) -> None:
         attributes = event.workflow_execution_started_event_attributes
         self.started = attributes

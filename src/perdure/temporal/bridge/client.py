@@ -28,6 +28,7 @@ from perdure.temporal.bridge.headers import (
 )
 from perdure.temporal.bridge.payload_guard import PayloadGuard
 from perdure.temporal.bridge.retry import CALLS, POLLS, Backoff, Retries, is_completion_lost
+from perdure.temporal.bridge.retry_log import log_retry
 from perdure.temporal.bridge.rpcs import TASK_POLLS, Rpc, find
 
 if TYPE_CHECKING:
@@ -45,7 +46,6 @@ _UNIMPLEMENTED = 12
 # By how much a deadline may be over and yet be ours: gRPC counts in milliseconds on another clock.
 _CLOCK_STEP = 0.01
 _TARGET = "temporalio_client"
-_RETRY_TARGET = "temporalio_client::retry"
 
 
 class ClientRef:
@@ -180,7 +180,7 @@ class ClientRef:
                 delay = retries.after(error.code, error.message, time.monotonic())
                 if not retry or delay is None or is_completion_lost(error.details):
                     raise
-                self._log_retry(rpc, retries, error)
+                log_retry(self.runtime.log, rpc.name, retries, error)
                 await asyncio.sleep(delay)
             else:
                 record.succeeded()
@@ -197,15 +197,6 @@ class ClientRef:
             expired = time.monotonic() - started >= deadline - _CLOCK_STEP
             raise _rpc_error(error, expired=expired) from None
         return answer
-
-    def _log_retry(self, rpc: Rpc, retries: Retries, error: RPCError) -> None:
-        shown = f"code {error.code}: {error.message}"
-        if retries.attempt == 1:
-            text = f"gRPC call {rpc.name} failed on first attempt"
-            self.runtime.log.write(10, _RETRY_TARGET, text, error=shown)
-        elif retries.worth_a_warning:
-            text = f"gRPC call {rpc.name} retried {retries.attempt} times"
-            self.runtime.log.write(30, _RETRY_TARGET, text, error=shown)
 
 
 def connect_client(runtime: RuntimeRef, config: ClientConfig) -> Awaitable[ClientRef]:

@@ -117,7 +117,7 @@ def new_replay_worker(runtime: RuntimeRef, config: WorkerConfig) -> tuple[Worker
     runtime.process.check("create replay worker")
     from perdure.temporal.worker.replay import ReplayWorker
 
-    worker = ReplayWorker(config)
+    worker = ReplayWorker(config, runtime.log)
     return WorkerRef(runtime, worker), HistoryPusher(worker)
 
 

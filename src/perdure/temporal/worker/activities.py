@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, cast
 
 from temporalio.api.workflowservice.v1 import PollActivityTaskQueueResponse
@@ -19,8 +20,8 @@ from perdure.core.activity_events import (
 )
 from perdure.core.activity_reports import ActivitySettings
 from perdure.temporal.bridge.errors import RPCError
-from perdure.temporal.bridge.logs import Log
 from perdure.temporal.bridge.slots import ActivitySlotInfo, Dealer, Permit
+from perdure.temporal.worker.journal import Journal
 from perdure.temporal.worker.mailbox import Mailbox
 from perdure.temporal.worker.metrics import WorkerMetrics
 from perdure.temporal.worker.polling import Pace, Pollers
@@ -31,8 +32,6 @@ from perdure.temporal.worker.workflows import EagerActivities
 __all__ = ["ActivityShell"]
 
 _NOT_FOUND = 5
-_TARGET = "temporalio_sdk_core::worker::activities"
-_DEBUG, _WARN = 10, 30
 
 
 class ActivityShell(EagerActivities):
@@ -45,7 +44,7 @@ class ActivityShell(EagerActivities):
         dealer: Dealer,
         mailbox: Mailbox,
         *,
-        log: Log,
+        journal: Journal,
         metrics: WorkerMetrics,
         failed: Callable[[Exception], None],
         on_finished: Callable[[], None],
@@ -55,7 +54,7 @@ class ActivityShell(EagerActivities):
         self._dealer = dealer
         self._mailbox = mailbox
         mailbox.draw_from(self._next_task)
-        self._log = log
+        self._journal = journal
         self._metrics = metrics
         self._on_finished = on_finished
         self._finished = False
@@ -71,6 +70,7 @@ class ActivityShell(EagerActivities):
             poll=lambda seconds: service.poll_activity(request, seconds),
             deliver=self._polled,
             failed=failed,
+            retried=partial(journal.poll_retried, "poll_activity_task_queue"),
             metrics=metrics.polls("activity_task"),
         )
 
@@ -208,7 +208,7 @@ class ActivityShell(EagerActivities):
         except RPCError as error:
             found = error.code != _NOT_FOUND
             answer = HeartbeatAnswer.FAILED if found else HeartbeatAnswer.NOT_FOUND
-            self._warn("A heartbeat was not recorded", error)
+            self._journal.heartbeat_not_recorded(event.token, error)
         self._manager.heartbeat_answered(event.token, answer, _now())
         self._pump()
 
@@ -220,7 +220,7 @@ class ActivityShell(EagerActivities):
         except TooLargeToSend as error:
             await self._fail_too_large(event.token, error)
         except RPCError as error:
-            self._warn("The end of an activity was not reported", error)
+            self._journal.activity_not_reported(event.token, error)
         self._manager.reported(event.token, accepted=accepted)
         self._pump()
 
@@ -229,11 +229,7 @@ class ActivityShell(EagerActivities):
         try:
             await self._service.answer_activity(request)
         except RPCError as error:
-            self._warn("The end of an activity was not reported", error)
-
-    def _warn(self, message: str, error: RPCError) -> None:
-        level = _DEBUG if error.code == _NOT_FOUND else _WARN
-        self._log.write(level, _TARGET, message, code=error.code, error=error.message)
+            self._journal.activity_not_reported(token, error)
 
 
 def _activity_settings(settings: WorkerSettings) -> ActivitySettings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from perdure.core.outcomes import DeploymentVersion
@@ -27,11 +28,16 @@ class Dealers:
     """
 
     def __init__(
-        self, tuner: TunerHolder, settings: WorkerSettings, log: Log, metrics: WorkerMetrics
+        self,
+        tuner: TunerHolder,
+        settings: WorkerSettings,
+        log: Log,
+        metrics: WorkerMetrics,
+        show_resources: Callable[[str, float], None],
     ) -> None:
         self._settings = settings
         self._metrics = metrics
-        self._suppliers = Suppliers(tuner, log, metrics.resources)
+        self._suppliers = Suppliers(tuner, log, show_resources)
         places = max(2, settings.max_cached_workflows) if settings.sticky_queue else None
         self.workflow = self._dealer("workflow", tuner.workflow_slot_supplier, places)
         self.activity = self._dealer("activity", tuner.activity_slot_supplier)

@@ -20,9 +20,9 @@ from temporalio.api.namespace.v1 import NamespaceInfo
 
 from perdure.core import outcomes
 from perdure.temporal.bridge.errors import PollShutdownError
-from perdure.temporal.bridge.logs import Log
 from perdure.temporal.worker.activities import ActivityShell
 from perdure.temporal.worker.dealers import Dealers
+from perdure.temporal.worker.journal import Journal
 from perdure.temporal.worker.mailbox import Mailbox
 from perdure.temporal.worker.nexus import NexusShell
 from perdure.temporal.worker.workflow_polls import WorkflowPolls
@@ -33,8 +33,6 @@ __all__ = ["WorkerEnding", "WorkerParts"]
 _HEARING = 5.0
 _PERMITS_RETURN = 1.0
 _REPORT_PAUSE = 10.0
-_TARGET = "temporalio_sdk_core::worker"
-_DEBUG = 10
 
 
 @dataclass(slots=True)
@@ -53,13 +51,13 @@ class WorkerEnding:
     """The end of one worker; see the module."""
 
     def __init__(
-        self, log: Log, parts: WorkerParts, say_goodbye: Callable[[float], Awaitable[bool]]
+        self, journal: Journal, parts: WorkerParts, say_goodbye: Callable[[float], Awaitable[bool]]
     ) -> None:
         """`say_goodbye` tells the server, for so many seconds at most, and says if it has heard."""
         self.begun = False
         self.capabilities = NamespaceInfo.Capabilities()
         self._say_goodbye = say_goodbye
-        self._log = log
+        self._journal = journal
         self._parts = parts
         self._workflows_over = False
         self._local_over = False
@@ -72,6 +70,7 @@ class WorkerEnding:
 
     def workflows_over(self) -> None:
         """No workflow task is left; local activities may be."""
+        self._journal.workflows_over()
         self._workflows_over = True
         self._close_if_over()
         workflows = self._parts.workflows
@@ -98,7 +97,9 @@ class WorkerEnding:
 
     def begin(self) -> None:
         """Ask for nothing new. May be called again, and outside of a loop before the first poll."""
-        self.begun = True
+        if not self.begun:
+            self.begun = True
+            self._journal.shutdown_began()
         if self._stopping is None:
             try:
                 loop = asyncio.get_running_loop()
@@ -125,7 +126,7 @@ class WorkerEnding:
             if self._report is not None:
                 self._report.cancel()
         if left := self.waiting_for():
-            self._log.write(_DEBUG, _TARGET, "Worker ended with something left", left=left)
+            self._journal.ended_with(left)
 
     def waiting_for(self) -> list[str]:
         """What there still is, in words; nothing when the worker has ended."""
@@ -145,9 +146,7 @@ class WorkerEnding:
 
     def _write_report(self) -> None:
         self._report = asyncio.get_running_loop().call_later(_REPORT_PAUSE, self._write_report)
-        self._log.write(
-            _DEBUG, _TARGET, "Worker shutdown waits", waiting_for="; ".join(self.waiting_for())
-        )
+        self._journal.shutdown_waits(self.waiting_for())
 
     async def _stop(self) -> None:
         parts = self._parts

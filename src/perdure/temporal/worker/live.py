@@ -20,7 +20,6 @@ from temporalio.bridge.proto.workflow_activation import RemoveFromCache
 from perdure.core import outcomes
 from perdure.core.local_activities import is_local_token
 from perdure.core.payload_limits import Limits
-from perdure.core.task import MalformedTask
 from perdure.temporal.bridge.errors import PollShutdownError, RPCError
 from perdure.temporal.bridge.slots import (
     Permit,
@@ -28,6 +27,7 @@ from perdure.temporal.bridge.slots import (
 from perdure.temporal.worker.activities import ActivityShell
 from perdure.temporal.worker.dealers import Dealers
 from perdure.temporal.worker.ending import WorkerEnding, WorkerParts
+from perdure.temporal.worker.journal import Journal
 from perdure.temporal.worker.local_activities import LocalActivityShell
 from perdure.temporal.worker.mailbox import Mailbox
 from perdure.temporal.worker.nexus import NexusShell
@@ -64,12 +64,16 @@ class LiveWorker:
         self._client = client
         self._service = GrpcService(client, settings.namespace)
         self._log = client.runtime.log
+        self._journal = journal = Journal(
+            self._log, namespace=settings.namespace, task_queue=settings.task_queue
+        )
         self._metrics = TalliedMetrics(
             client.runtime.core_metrics.labelled(
                 namespace=settings.namespace, task_queue=settings.task_queue
             )
         )
-        dealers = Dealers(config.tuner, settings, self._log, self._metrics)
+        show = client.runtime.core_metrics.show
+        dealers = Dealers(config.tuner, settings, self._log, self._metrics, show)
         self._parts = parts = WorkerParts(dealers)
         self._presence = Presence(
             client,
@@ -79,14 +83,14 @@ class LiveWorker:
             self._metrics.tally,
             cancel_activity=self._cancel_activity,
         )
-        self._ending = WorkerEnding(self._log, parts, self._presence.end)
+        self._ending = WorkerEnding(journal, parts, self._presence.end)
         if settings.enable_activities:
             parts.activities = ActivityShell(
                 settings,
                 self._service,
                 dealers.activity,
                 parts.activity_mailbox,
-                log=self._log,
+                journal=journal,
                 metrics=self._metrics,
                 failed=lambda error: self._poll_failed(error, parts.activity_mailbox),
                 on_finished=self._ending.activities_over,
@@ -104,6 +108,9 @@ class LiveWorker:
             )
         client.workers.register(self, settings)
         self._metrics.worker_started()
+        journal.created()
+        if settings.enable_activities:
+            journal.expect_heartbeat_details(client.capabilities)
 
     def _make_workflows(self, dealers: Dealers) -> None:
         settings, parts = self._settings, self._parts
@@ -113,11 +120,15 @@ class LiveWorker:
             self._service,
             on_finished=self._ending.workflows_over,
             metrics=self._metrics,
-            on_unusable=self._task_unusable,
+            journal=self._journal,
         )
         if settings.enable_local_activities:
             workflows.local = LocalActivityShell(
-                dealers.local, parts.activity_mailbox, workflows.feed, self._metrics
+                dealers.local,
+                parts.activity_mailbox,
+                workflows.feed,
+                self._metrics,
+                self._journal,
             )
         if parts.activities is not None:
             workflows.eager = parts.activities
@@ -127,6 +138,7 @@ class LiveWorker:
             dealers.workflow,
             workflows,
             metrics=self._metrics,
+            journal=self._journal,
             failed=lambda error: self._poll_failed(error, workflows.mailbox),
         )
 
@@ -272,10 +284,6 @@ class LiveWorker:
         return self._ending.waiting_for()
 
     # Polls
-
-    def _task_unusable(self, error: MalformedTask) -> None:
-        message = "Server returned an unparseable workflow task"
-        self._log.write(40, _TARGET, message, error=error.message)
 
     def _poll_failed(self, error: Exception, mailbox: Mailbox) -> None:
         mailbox.fail(_poll_failure(error))

@@ -25,8 +25,9 @@ from perdure.core.local_activities import (
 )
 from perdure.core.local_requests import AttemptOver, LocalRequest
 from perdure.temporal.bridge.slots import Dealer, LocalActivitySlotInfo, Permit
+from perdure.temporal.worker.journal import Journal
 from perdure.temporal.worker.mailbox import Mailbox
-from perdure.temporal.worker.metrics import SILENT, WorkerMetrics
+from perdure.temporal.worker.metrics import WorkerMetrics
 
 __all__ = ["LocalActivityShell"]
 
@@ -39,7 +40,8 @@ class LocalActivityShell:
         dealer: Dealer,
         mailbox: Mailbox,
         resolve: Callable[[outcomes.Input], None],
-        metrics: WorkerMetrics = SILENT,
+        metrics: WorkerMetrics,
+        journal: Journal,
     ) -> None:
         self._manager = LocalActivities()
         self._dealer = dealer
@@ -47,6 +49,7 @@ class LocalActivityShell:
         mailbox.draw_from(self._next_cancel)
         self._resolve = resolve
         self._metrics = metrics
+        self._journal = journal
         self._timer: asyncio.TimerHandle | None = None
         self._waiting: asyncio.Task[None] | None = None
         self._ahead: Permit | None = None
@@ -65,6 +68,8 @@ class LocalActivityShell:
 
     def complete(self, token: bytes, result: ActivityExecutionResult) -> None:
         """Lang's answer to an attempt."""
+        if not self._manager.wants(token):
+            self._journal.local_activity_unwanted(token)
         self._manager.complete(token, result, _now())
         self._pump()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 from temporalio.api.workflowservice.v1 import PollNexusTaskQueueResponse
@@ -21,6 +22,7 @@ from perdure.core.nexus_reports import NexusSettings, operation_of
 from perdure.core.nexus_tasks import NexusTasks
 from perdure.temporal.bridge.errors import PollShutdownError, RPCError
 from perdure.temporal.bridge.logs import Log
+from perdure.temporal.bridge.retry_log import log_retry
 from perdure.temporal.bridge.slots import Dealer, NexusSlotInfo, Permit
 from perdure.temporal.worker.mailbox import Mailbox
 from perdure.temporal.worker.metrics import WorkerMetrics
@@ -72,6 +74,7 @@ class NexusShell:
             poll=lambda seconds: service.poll_nexus(request, seconds),
             deliver=self._polled,
             failed=failed,
+            retried=partial(log_retry, log, "poll_nexus_task_queue"),
             metrics=metrics.polls("nexus_task"),
         )
 

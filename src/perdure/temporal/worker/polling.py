@@ -100,6 +100,7 @@ class Pollers(Generic[Task]):
         poll: Callable[[float], Awaitable[Task]],
         deliver: Callable[[Task, Permit], None],
         failed: Callable[[Exception], None],
+        retried: Callable[[Retries, RPCError], None],
         metrics: PollMetrics,
         turns: Turns[Task] | None = None,
     ) -> None:
@@ -110,6 +111,7 @@ class Pollers(Generic[Task]):
         self._poll = poll
         self._deliver = deliver
         self._failed = failed
+        self._retried = retried
         self._turns: Turns[Task] = turns or _Always()
         self._stopping = False
         self._loops: set[asyncio.Task[None]] = set()
@@ -181,6 +183,7 @@ class Pollers(Generic[Task]):
                 delay = retries.after(error.code, error.message, _now())
                 if delay is None:
                     raise
+                self._retried(retries, error)
             if self._stopping:
                 raise asyncio.CancelledError
             await asyncio.sleep(delay)

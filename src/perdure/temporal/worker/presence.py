@@ -13,6 +13,7 @@ from temporalio.api.workflowservice.v1 import ShutdownWorkerRequest
 
 from perdure.temporal.bridge.errors import RPCError
 from perdure.temporal.worker.heartbeat import Host, WorkerPulse
+from perdure.temporal.worker.journal import Journal
 from perdure.temporal.worker.namespace_worker import NamespaceWorker, namespace_worker
 from perdure.temporal.worker.service import GrpcService
 from perdure.temporal.worker.settings import WorkerSettings
@@ -98,8 +99,7 @@ class Presence:
             await self._service.shutdown_worker(request, within)
         except RPCError as error:
             heard = False
-            log = self._client.runtime.log
-            log.write(_DEBUG, _TARGET, "ShutdownWorker failed", error=error.status)
+            Journal(self._client.runtime.log).server_not_told(error)
         if group is not None:
             await group.end_if_left()
         if self._moving:

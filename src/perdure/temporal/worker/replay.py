@@ -31,6 +31,8 @@ from temporalio.bridge.proto.workflow_activation import RemoveFromCache
 
 from perdure.core import outcomes
 from perdure.temporal.bridge.errors import PollShutdownError
+from perdure.temporal.bridge.logs import Log
+from perdure.temporal.worker.journal import Journal
 from perdure.temporal.worker.settings import stream_settings, worker_settings
 from perdure.temporal.worker.workflows import WorkflowShell
 
@@ -53,13 +55,14 @@ class InvalidHistory(ValueError):
 class ReplayWorker:
     """See the module."""
 
-    def __init__(self, config: WorkerConfig) -> None:
+    def __init__(self, config: WorkerConfig, log: Log) -> None:
         settings = replace(
             worker_settings(config, "replayer"), max_cached_workflows=1, sticky_queue=None
         )
         self._shell = WorkflowShell(
             stream_settings(config, settings, has_sdk_metadata=True, replay=True),
             _Nowhere(),
+            journal=Journal(log),
             on_run_removed=self._run_removed,
         )
         self._waiting: deque[tuple[PollWorkflowTaskQueueResponse, asyncio.Future[None]]] = deque()

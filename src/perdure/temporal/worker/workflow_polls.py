@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from temporalio.api.enums.v1 import TaskQueueKind
 from temporalio.api.taskqueue.v1 import TaskQueue
@@ -17,6 +18,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.temporal.bridge.slots import Dealer, Permit
+from perdure.temporal.worker.journal import Journal
 from perdure.temporal.worker.metrics import WorkerMetrics
 from perdure.temporal.worker.poll_balance import PollBalance
 from perdure.temporal.worker.polling import Pollers
@@ -38,6 +40,7 @@ class WorkflowPolls:
         workflows: WorkflowShell,
         *,
         metrics: WorkerMetrics,
+        journal: Journal,
         failed: Callable[[Exception], None],
     ) -> None:
         self._settings = settings
@@ -46,6 +49,7 @@ class WorkflowPolls:
         self._workflows = workflows
         self._failed = failed
         self._metrics = metrics
+        self._journal = journal
         self._balance = PollBalance()
         self._waiting: list[asyncio.Future[None]] = []
         self._pollers: list[Pollers[PollWorkflowTaskQueueResponse]] = []
@@ -91,6 +95,7 @@ class WorkflowPolls:
             poll=lambda seconds: self._service.poll_workflow(request, seconds),
             deliver=deliver,
             failed=self._failed,
+            retried=partial(self._journal.poll_retried, "poll_workflow_task_queue"),
             metrics=self._metrics.polls("sticky_workflow_task" if sticky else "workflow_task"),
             turns=_Turns(self._balance, self._waiting, sticky=sticky),
         )

@@ -30,6 +30,7 @@ from perdure.core.task import MalformedTask
 from perdure.temporal.bridge.errors import PollShutdownError, RPCError
 from perdure.temporal.bridge.slots import Permit, WorkflowSlotInfo
 from perdure.temporal.worker import call_sites
+from perdure.temporal.worker.journal import Journal
 from perdure.temporal.worker.mailbox import Mailbox
 from perdure.temporal.worker.metrics import SILENT, WorkerMetrics
 from perdure.temporal.worker.service import TooLargeToSend
@@ -68,7 +69,7 @@ class WorkflowShell:
         on_finished: Callable[[], None] = lambda: None,
         on_run_removed: Callable[[str], None] = lambda _: None,
         metrics: WorkerMetrics = SILENT,
-        on_unusable: Callable[[MalformedTask], None] = lambda _: None,
+        journal: Journal,
     ) -> None:
         call_sites.watch()
         self.stream = new_stream(settings)
@@ -81,7 +82,7 @@ class WorkflowShell:
         self._on_run_removed = on_run_removed
         self._metrics = metrics
         self._shown_cache_size = 0
-        self._on_unusable = on_unusable
+        self._journal = journal
         self._inputs: deque[Input] = deque()
         self._feeding = False
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -98,9 +99,10 @@ class WorkflowShell:
             outcomes.SetHeartbeat: self._set_heartbeat,
             outcomes.ClearHeartbeat: self._clear_heartbeat,
             outcomes.ReleasePermit: lambda action: action.permit.release(),
-            outcomes.RunRemoved: lambda action: self._on_run_removed(action.run_id),
+            outcomes.RunRemoved: self._run_removed,
             outcomes.Counted: metrics.workflow_counted,
             outcomes.Measured: self._measure,
+            outcomes.TaskOver: self._task_over,
             outcomes.Finished: self._finished,
         }
 
@@ -126,7 +128,7 @@ class WorkflowShell:
             actions = self.stream.handle(given)
         except MalformedTask as error:
             assert isinstance(given, outcomes.NewTask), "other inputs bring no task"
-            self._on_unusable(error)
+            self._journal.task_unusable(error.message)
             cast("Permit", given.permit).release()
             return
         for action in actions:
@@ -145,6 +147,7 @@ class WorkflowShell:
     def complete(self, raw: bytes) -> None:
         """Lang's answer to an activation; ValueError when it is malformed."""
         completion = WorkflowActivationCompletion.FromString(raw)
+        self._journal.slow_tasks.completed(completion)
         sites = call_sites.take(completion.run_id, len(completion.successful.commands))
         self.feed(outcomes.Completed(completion, sites))
 
@@ -174,6 +177,16 @@ class WorkflowShell:
         now = time.time() if action.by_wall_clock else asyncio.get_running_loop().time()
         self._metrics.workflow_measured(action.name, action.workflow_type, now - action.since)
 
+    def _task_over(self, action: outcomes.TaskOver) -> None:
+        seconds = asyncio.get_running_loop().time() - action.since
+        name = "workflow_task_execution_latency"
+        self._metrics.workflow_measured(name, action.workflow_type, seconds)
+        self._journal.slow_tasks.over(action, seconds)
+
+    def _run_removed(self, action: outcomes.RunRemoved) -> None:
+        self._journal.run_evicted(action.run_id)
+        self._on_run_removed(action.run_id)
+
     def _to_lang(self, action: outcomes.LangActivation) -> None:
         self.mailbox.put(action.activation.SerializeToString())
 
@@ -195,6 +208,7 @@ class WorkflowShell:
             response = await self._service.complete_workflow_task(action.request)
         except Exception as error:
             problem = _problem(error)
+            self._journal.completion_refused(action.run_id, problem)
         else:
             for task in response.activity_tasks:
                 permit = permits.pop() if permits else self.eager.try_reserve()
@@ -218,6 +232,7 @@ class WorkflowShell:
 
     async def _fail_task(self, action: outcomes.FailTask) -> None:
         problem = None
+        self._journal.task_fails(action.run_id, action.request)
         try:
             await self._service.fail_workflow_task(action.request)
         except Exception as error:

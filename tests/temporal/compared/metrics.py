@@ -1,8 +1,6 @@
-"""A program that lets a worker record every metric it has, and prints them as JSON.
+"""Every metric of a worker: a worker on the server named by the argument uses all of them.
 
-`python -m tests.temporal.metrics_sample TARGET` runs on the compiled core, with `perdure` as
-second argument on ours. The workflows go one after the other, so that counts are the same whichever
-core runs them.
+The workflows go one after the other, so that counts are the same whichever core runs them.
 """
 
 from __future__ import annotations
@@ -15,11 +13,6 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
-
-if "perdure" in sys.argv[2:]:
-    import perdure.temporal
-
-    perdure.temporal.install()
 
 from temporalio import activity, workflow
 from temporalio.client import Client, WorkflowFailureError

@@ -1,21 +1,13 @@
-"""A program that prints what Prometheus endpoints show, without a server.
-
-`python -m tests.temporal.prometheus_sample` runs on the compiled core, with `perdure` as argument
-on ours.
-"""
+"""The texts of Prometheus endpoints with all kinds of options, line by line."""
 
 from __future__ import annotations
 
+import json
 import socket
 import sys
 import urllib.request
 from datetime import timedelta
 from typing import Any
-
-if "perdure" in sys.argv[1:]:
-    import perdure.temporal
-
-    perdure.temporal.install()
 
 from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
 
@@ -63,11 +55,11 @@ def _record(runtime: Runtime) -> None:
 
 if __name__ == "__main__":
     overrides = {"sizes": [1.5, 1234.5678, 1e9], "took": [0.25, 2]}
-    for text in (
+    texts = (
         shown(tags={"tag": "value", "another": "1"}),
         shown(unit_suffix=True, histogram_bucket_overrides=overrides),
         shown(
             service=False, unit_suffix=True, counters_total_suffix=True, durations_as_seconds=True
         ),
-    ):
-        sys.stdout.write(text)
+    )
+    sys.stdout.write(json.dumps("".join(texts).splitlines()))

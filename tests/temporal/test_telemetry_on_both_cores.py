@@ -1,46 +1,24 @@
-"""The metrics of a worker, and the text of a Prometheus endpoint, on both cores.
-
-The same program runs in two processes, one with the compiled core and one with ours.
-"""
+"""What a runtime and its worker show of themselves, on both cores."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
 from collections import defaultdict
-from pathlib import Path
 from typing import Any
+
+from tests.temporal.cores import on_both_cores
 
 from perdure.temporal.bridge.core_metrics import CATALOGUE
 
-_ROOT = Path(__file__).parents[2]
-_TIMEOUT = 90
 _LONG = 60_000
 
 Series = tuple[str, int, str | None, str | None, tuple[tuple[str, Any], ...]]
 
 
-async def run(module: str, *arguments: str) -> str:
-    """What a program of this folder prints."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        f"tests.temporal.{module}",
-        *arguments,
-        cwd=_ROOT,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await asyncio.wait_for(process.communicate(), _TIMEOUT)
-    assert process.returncode == 0, err.decode()
-    return out.decode()
-
-
-def series(printed: str) -> dict[Series, list[float]]:
+def series(updates: list[dict[str, Any]]) -> dict[Series, list[float]]:
     """All values of each metric, kind, unit, description and set of labels."""
     found: dict[Series, list[float]] = defaultdict(list)
-    for update in json.loads(printed):
+    for update in updates:
         labels = tuple(sorted(update["labels"].items()))
         key = (update["name"], update["kind"], update["unit"], update["description"], labels)
         found[key].append(update["value"])
@@ -57,12 +35,8 @@ def counted(found: dict[Series, list[float]]) -> dict[Series, float]:
 
 
 async def test_a_worker_records_what_the_official_core_records(server: str) -> None:
-    official, ours = (
-        series(printed)
-        for printed in await asyncio.gather(
-            run("metrics_sample", server), run("metrics_sample", server, "perdure")
-        )
-    )
+    recorded = await asyncio.to_thread(on_both_cores, "metrics.py", server)
+    official, ours = (series(updates) for updates in recorded)
     assert set(ours) == set(official)
     assert counted(ours) == counted(official)
     for (name, kind, unit, description, labels), values in ours.items():
@@ -77,9 +51,13 @@ async def test_a_worker_records_what_the_official_core_records(server: str) -> N
             assert values[-1] == 0, f"{name} {labels} ends with {values[-1]}"
 
 
-async def test_the_prometheus_text_is_the_official_one() -> None:
-    official, ours = await asyncio.gather(
-        run("prometheus_sample"), run("prometheus_sample", "perdure")
-    )
-    assert ours.splitlines() == official.splitlines()
-    assert len(ours.splitlines()) > 100
+def test_the_prometheus_text_is_the_official_one() -> None:
+    official, ours = on_both_cores("prometheus.py")
+    assert ours == official
+    assert len(ours) > 100
+
+
+def test_filters_and_formats_of_logs_are_the_official_ones() -> None:
+    official, ours = on_both_cores("logs.py")
+    assert ours == official
+    assert sum("for debugging" in text for text in ours.values()) > 5
