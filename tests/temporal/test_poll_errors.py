@@ -127,7 +127,7 @@ async def test_tasks_that_make_no_sense_are_dropped(
     client = await Client.connect(fake.target)
     async with asyncio.timeout(LIVENESS), worker(client, max_concurrent_workflow_tasks=2):
         await fake.seen("PollWorkflowTaskQueue", 5)
-    assert capfd.readouterr().err.count("Server returned an unparseable workflow task") == 3
+    assert "".join(capfd.readouterr()).count("Server returned an unparseable workflow task") == 3
     assert not fake.requests["RespondWorkflowTaskCompleted"]
     assert not fake.requests["RespondWorkflowTaskFailed"]
 

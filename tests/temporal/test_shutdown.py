@@ -408,7 +408,7 @@ async def test_the_log_says_what_is_waited_for(
     await asyncio.sleep(0.05)
     await lang.bridge.complete_workflow_activation(succeeded(activation))
     await lang.end()
-    written = capfd.readouterr().err
+    written = "".join(capfd.readouterr())
     assert "Worker shutdown waits" in written
     assert "1 workflow runs with something to do (run-id)" in written
 
@@ -457,6 +457,15 @@ async def test_a_local_activity_may_end(client: Client) -> None:
             await stopping
         async with new_worker():
             assert await handle.result() == "done"
+
+
+async def test_local_activities_only(fake: FakeServer) -> None:
+    lang = Lang(await connected(fake), no_remote_activities=True)
+    lang.poll_all()
+    await fake.seen("PollWorkflowTaskQueue", 2)
+    lang.bridge.initiate_shutdown()
+    await lang.end()
+    assert not fake.requests["PollActivityTaskQueue"]
 
 
 async def test_a_worker_that_is_cancelled(client: Client) -> None:

@@ -75,7 +75,8 @@ async def test_an_idle_worker_stops(client: Client, queue: str) -> None:
 
 async def test_an_unknown_namespace_is_found_before_polling(server: str, queue: str) -> None:
     client = await Client.connect(server, namespace="nowhere")
-    with pytest.raises(RuntimeError, match="Worker validation failed"):
+    text = "^Worker validation failed: Namespace nowhere was not found or otherwise could not be"
+    with pytest.raises(RuntimeError, match=text):
         await steps_worker(client, queue).run()
 
 
@@ -98,6 +99,20 @@ async def test_few_slots_and_polls_are_enough(client: Client, queue: str) -> Non
         max_cached_workflows=1,
     ):
         await asyncio.gather(*(run_steps(client, queue) for _ in range(5)))
+
+
+@pytest.mark.parametrize(("slots", "cached"), [(2, 10), (1, 10), (1, 0)])
+async def test_many_polls_share_few_slots(
+    client: Client, queue: str, slots: int, cached: int
+) -> None:
+    """One slot and a cache stop a worker of the compiled core for good."""
+    async with (
+        asyncio.timeout(60),
+        steps_worker(
+            client, queue, max_concurrent_workflow_tasks=slots, max_cached_workflows=cached
+        ),
+    ):
+        await asyncio.gather(*(run_steps(client, queue) for _ in range(10)))
 
 
 async def test_pollers_may_scale(client: Client, queue: str) -> None:

@@ -1,15 +1,17 @@
 """Slots of a supplier that the SDK's user wrote.
 
-Whatever the user's code does, the worker goes on: a reserve that fails is logged and tried again,
-other failures are logged. Each reserve runs as a task of its own, so that nobody ever waits for one
-that does not end: who gives up cancels it and leaves, and a permit that it still returns is
-released at once. Everything happens on the worker's loop and no lock is held meanwhile, so the
-user's code may wait for anything.
+Whatever the user's code does, the worker goes on: a reserve that fails is tried again, sooner at
+first than later, and other failures do not matter (the SDK has written all of them to its own log).
+Each reserve runs as a task of its own, so that nobody ever waits for one that does not end: who
+gives up cancels it and leaves, and a permit that it still returns is released at once. Everything
+happens on the worker's loop and no lock is held meanwhile, so the user's code may wait for
+anything.
 """
 
 from __future__ import annotations
 
 import asyncio
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 from perdure.temporal.bridge.slots import SlotMarkUsedCtx, SlotReleaseCtx, SlotReserveCtx
@@ -19,9 +21,11 @@ if TYPE_CHECKING:
 
 __all__ = ["CustomSlots"]
 
-_RETRY_PAUSE = 1.0
+_PAUSES = (0.001, 0.01, 0.1, 1.0)
+"""Seconds before a reserve that failed is tried again, the last one each further time."""
+
 _TARGET = "temporal_sdk_bridge::worker"
-_ERROR = 40
+_DEBUG = 10
 
 
 class CustomSlots:
@@ -35,12 +39,13 @@ class CustomSlots:
         self._log = log
 
     async def reserve(self, context: SlotReserveCtx) -> Any:
-        while True:
+        for pause in chain(_PAUSES, repeat(_PAUSES[-1])):
             try:
                 return await self._reserve_once(context)
             except Exception as error:  # user code, whatever it raises
                 self._failed("reserve_slot", error)
-            await asyncio.sleep(_RETRY_PAUSE)
+            await asyncio.sleep(pause)
+        raise AssertionError("there is always a next pause")
 
     def try_reserve(self, context: SlotReserveCtx) -> Any | None:
         try:
@@ -87,4 +92,4 @@ class CustomSlots:
             task.cancel()
 
     def _failed(self, method: str, error: Exception) -> None:
-        self._log.write(_ERROR, _TARGET, f"Error in {method}", error=repr(error))
+        self._log.write(_DEBUG, _TARGET, f"Error in {method}", error=repr(error))

@@ -151,8 +151,8 @@ class LiveWorker:
             answer = await self._service.describe_namespace(request)
         except RPCError as error:
             raise RuntimeError(
-                f"Worker validation failed: namespace {self._settings.namespace!r} cannot be "
-                f"described: code {error.code}, {error.message}"
+                f"Worker validation failed: Namespace {self._settings.namespace} was not found or "
+                f"otherwise could not be described: {error.status}"
             ) from None
         self._ending.capabilities.CopyFrom(answer.namespace_info.capabilities)
         limits = answer.namespace_info.limits

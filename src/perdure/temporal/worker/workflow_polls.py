@@ -97,7 +97,9 @@ class WorkflowPolls:
             failed=self._failed,
             retried=partial(self._journal.poll_retried, "poll_workflow_task_queue"),
             metrics=self._metrics.polls("sticky_workflow_task" if sticky else "workflow_task"),
-            turns=_Turns(self._balance, self._waiting, sticky=sticky),
+            turns=_Turns(self._balance, self._waiting, sticky=sticky)
+            if self._settings.sticky_queue is not None
+            else None,
         )
 
 
