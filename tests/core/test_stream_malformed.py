@@ -325,8 +325,14 @@ def test_a_number_used_twice_in_one_completion() -> None:
             WorkflowActivationCompletion(run_id=RUN, successful=Success(commands=[answer_query()])),
             "answers a legacy query that was not asked",
         ),
+        (
+            WorkflowActivationCompletion(
+                run_id=RUN, successful=Success(commands=[answer_query("q"), start_timer()])
+            ),
+            "answers queries that were not asked",
+        ),
     ],
-    ids=["no status", "no variant", "legacy answer mixed", "not asked"],
+    ids=["no status", "no variant", "legacy answer mixed", "not asked", "not asked at all"],
 )
 def test_a_malformed_completion_changes_nothing(
     completion: WorkflowActivationCompletion, text: str
@@ -421,3 +427,39 @@ def test_a_task_without_a_time_limit_is_renewed_by_the_servers_default() -> None
     stage.activation()
     stage.complete(run_local())
     assert stage.take(outcomes.SetHeartbeat).at == pytest.approx(108.0)
+
+
+# Replies
+
+
+def test_a_reply_that_brings_a_task_of_another_run() -> None:
+    """It gets the slot of the run that answered, and is that other run's from then on."""
+    stage = Stage()
+    other = HistoryBuilder(run_id="other", workflow_id="other")
+    other.started()
+    other.task_scheduled_and_started()
+    stage.poll(first_task())
+    stage.activation()
+    stage.complete(start_timer())
+    stage.completion()
+    stage.report(next_task=other.poll(token=b"task of another"))
+    assert not stage.has(outcomes.ReleasePermit)
+    assert stage.activation().run_id == "other"
+    stage.complete(complete_workflow(), run_id="other")
+    assert stage.completion().task_token == b"task of another"
+    stage.report(run_id="other")
+    assert stage.take(outcomes.ReleasePermit).permit == "permit-1"
+
+
+@pytest.mark.parametrize("event_id", [1, 3, 1000])
+def test_a_reset_of_what_was_never_speculative_costs_its_run_at_most(event_id: int) -> None:
+    stage, built = Stage(), single_timer()
+    stage.poll(built, built.to_task(1))
+    stage.activation()
+    stage.complete(start_timer())
+    stage.completion()
+    stage.report(reset_to=event_id)
+    stage.take(outcomes.ReleasePermit)
+    stage.poll(built, built.only_task(2))
+    assert "out of order" in stage.failure().failure.message
+    leaves(stage)

@@ -163,13 +163,28 @@ class World:
         if action.run_id not in self.sound and self.random.random() < 0.2:
             self.stage.refuse(self.random.choice(list(ProblemKind)), run_id=action.run_id)
             return
-        self.stage.report(run_id=action.run_id)
         run = action.run_id
+        if run not in self.sound and self.random.random() < 0.2:
+            self.report_strangely(run)
+            return
+        self.stage.report(run_id=run)
         if isinstance(action, outcomes.CompleteTask) and run in self.task_of:
             ends = self.stories[run].built.task_ends()
             if self.task_of[run] < len(ends):
                 self.task_of[run] += 1
                 self.poll(run)
+
+    def report_strangely(self, run: str) -> None:
+        """The reply rolls back what was never speculative, or brings a task of whatever kind."""
+        story = self.stories.get(run) or self.stories["run-0"]
+        task = story.built.poll(token=b"strange")
+        task.workflow_execution.run_id = self.random.choice([run, "run-0", "unknown run"])
+        mutate(self.random, task)
+        self.stage.report(
+            run_id=run,
+            next_task=self.random.choice([None, task]),
+            reset_to=self.random.choice([0, 1, 3, 1000]),
+        )
 
     # Everybody
 

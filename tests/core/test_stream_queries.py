@@ -401,3 +401,16 @@ def test_a_query_behind_a_replay_names_the_version_of_history() -> None:
     stage = Stage(versioning=outcomes.BuildId("1.0"))
     stage.poll_query(built, sticky=False)
     assert stage.activation().deployment_version_for_current_task.build_id == "0.9"
+
+
+def test_commands_beside_the_answers_of_queries_are_carried_out() -> None:
+    """The SDK sends none, but a lang that does is not passed over in silence."""
+    stage, built = cached()
+    stage.poll(built, built.only_task(2), queries=queries(q="question"))
+    stage.activation()
+    stage.complete()
+    stage.activation()
+    stage.complete(answer_query("q"), start_timer(2))
+    request = stage.completion()
+    assert set(request.query_results) == {"q"}
+    assert len(request.commands) == 1

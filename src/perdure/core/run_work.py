@@ -197,10 +197,15 @@ class RunWork:
             )
         if answer is not None:
             self._answers.answer_query(task, answer)
-        elif self.waiting is Waiting.LANG_QUERIES:
+            return
+        if self.waiting is Waiting.LANG_QUERIES:
             task.pending_queries.clear()
-            self._conclude(done)
-        elif self.machines.needs_fetch_for_completion():
+            if not done.commands:
+                self._conclude(done)
+                return
+        elif done.answers:
+            raise MalformedCompletion(self.run_id, "it answers queries that were not asked")
+        if self.machines.needs_fetch_for_completion():
             self._park(done, carried_out=False)
         else:
             self._carry_out(done, None)

@@ -50,7 +50,8 @@ def _within(message: Message) -> list[Message]:
             continue
         if field.message_type.GetOptions().map_entry:
             of_value = field.message_type.fields_by_name["value"]
-            parts = list(value.values()) if of_value.message_type is not None else []
+            keys = sorted(value) if of_value.message_type is not None else []
+            parts = [value[key] for key in keys]
         else:
             parts = list(value) if field.is_repeated else [value]
         for part in parts:
