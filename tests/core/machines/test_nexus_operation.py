@@ -160,9 +160,12 @@ def test_a_cancel_request_that_fails(begin: Any, kind: int) -> None:
     machine.on_history(nexus_event("cancel_requested", scheduled_event_id=1))
     machine.on_history(nexus_event("cancel_request_failed", failure=BROKEN))
     if kind == WAIT_REQUESTED:
-        assert host.take_job().resolve_nexus_operation.result.failed == BROKEN
-    else:
-        assert not host.jobs
+        failed = host.take_job().resolve_nexus_operation.result.failed
+        assert failed.message == "Nexus operation cancellation request failed"
+        assert failed.cause == BROKEN
+        assert failed.nexus_operation_execution_failure_info.operation == "operation"
+        machine.on_history(nexus_event("failed", failure=BROKEN))
+    assert not host.jobs
 
 
 def test_what_comes_after_an_abandon_is_swallowed() -> None:

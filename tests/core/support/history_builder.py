@@ -587,8 +587,13 @@ class HistoryBuilder:
             {"endpoint": endpoint, "service": service, "operation": operation},
         )
 
+    def nexus_cancel_requested(self, scheduled_event_id: int) -> int:
+        return self._of_task(
+            "nexus_operation_cancel_requested", {"scheduled_event_id": scheduled_event_id}
+        )
+
     def nexus(self, what: str, scheduled_event_id: int, **fields: Any) -> int:
-        """`what` is one of started, completed, failed, canceled, timed_out, cancel_requested, …"""
+        """`what` is one of started, completed, failed, canceled, timed_out, cancel_request_completed, …"""
         return self.add(f"nexus_operation_{what}", scheduled_event_id=scheduled_event_id, **fields)
 
     # What a worker would be given

@@ -40,6 +40,10 @@ _TERMINAL = frozenset(
 )
 
 
+_WAIT_COMPLETED, _TRY_CANCEL, _WAIT_REQUESTED = 0, 2, 3
+"""Ways to cancel a Nexus operation. To abandon one leaves nothing in the history."""
+
+
 class Phase(Enum):
     """When the next step of something may come."""
 
@@ -342,21 +346,51 @@ class _Author:
 
     def nexus(self) -> Steps:
         built, seq = self.built, self.next_seq()
-        names = {"endpoint": "endpoint", "service": "service", "operation": "operation"}
+        how = self.random.choice([_WAIT_COMPLETED, _TRY_CANCEL, _WAIT_REQUESTED])
+        cancelled = self.random.choice(["", "", "before", "after"])
+        if how == _TRY_CANCEL and cancelled == "before":
+            cancelled = ""  # the official core tells lang twice then that it is over
         scheduled = built.nexus_scheduled()
-        self.command(scheduled, "schedule_nexus_operation", seq=seq, **names)
+        self.command(
+            scheduled,
+            "schedule_nexus_operation",
+            seq=seq,
+            endpoint="endpoint",
+            service="service",
+            operation="operation",
+            cancellation_type=how,
+        )
+        if cancelled == "before":
+            yield from self.nexus_cancel(scheduled, seq)
         yield Phase.EVENT
         self.has_jobs = True
-        if self.chance(0.5):
+        if cancelled or self.chance(0.5):
             built.nexus("started", scheduled, operation_token="token")
+            if cancelled == "after":
+                yield from self.nexus_cancel(scheduled, seq)
             yield Phase.EVENT
-            self.has_jobs = True
+        resolved = bool(cancelled) and how == _TRY_CANCEL
+        if cancelled and self.chance(0.7):
+            end = self.random.choice(["completed", "failed"])
+            fields = {} if end == "completed" else {"failure": application_failure()}
+            built.nexus(f"cancel_request_{end}", scheduled, **fields)
+            self.has_jobs |= how == _WAIT_REQUESTED
+            resolved |= how == _WAIT_REQUESTED
+            if end == "failed" and how == _WAIT_REQUESTED:
+                return  # the official core tells lang of the end as well
+            yield Phase.EVENT
+        self.has_jobs |= not resolved
         end = self.random.choice(["completed", "failed", "canceled", "timed_out"])
-        fields: dict[str, Any] = {"result": payload("done")}
+        fields = {"result": payload("done")}
         if end != "completed":
             failure = cancelled_failure() if end == "canceled" else application_failure()
             fields = {"failure": failure}
         built.nexus(end, scheduled, **fields)
+
+    def nexus_cancel(self, scheduled: int, seq: int) -> Steps:
+        yield Phase.COMMAND
+        requested = self.built.nexus_cancel_requested(scheduled)
+        self.command(requested, "request_cancel_nexus_operation", seq=seq)
 
     def attributes(self) -> Steps:
         if self.chance(0.5):

@@ -14,7 +14,7 @@ from typing import Final
 
 from temporalio.api.command.v1.message_pb2 import Command
 from temporalio.api.enums.v1 import CommandType, EventType
-from temporalio.api.failure.v1.message_pb2 import Failure
+from temporalio.api.failure.v1.message_pb2 import CanceledFailureInfo, Failure
 from temporalio.api.history.v1.message_pb2 import HistoryEvent
 from temporalio.bridge.proto.nexus.nexus_pb2 import NexusOperationCancellationType
 
@@ -288,11 +288,10 @@ class NexusOperationMachine(Machine):
     def resolve_cancel_failed(self, event: HistoryEvent) -> None:
         if self._cancel_event != E.CANCEL_WAIT_REQUESTED or not self._take_answer():
             return
+        cause = event.nexus_operation_cancel_request_failed_event_attributes.failure
         job = self.host.new_job().resolve_nexus_operation
         job.seq = self.seq
-        job.result.failed.CopyFrom(
-            event.nexus_operation_cancel_request_failed_event_attributes.failure
-        )
+        self._fill(job.result.failed, "Nexus operation cancellation request failed", cause)
 
     # --- Parts ----------------------------------------------------------------------------------
 
@@ -316,8 +315,11 @@ class NexusOperationMachine(Machine):
             self._fill_cancelled(job.result.cancelled, message)
 
     def _fill_cancelled(self, failure: Failure, message: str) -> None:
+        self._fill(failure, message, Failure(canceled_failure_info=CanceledFailureInfo()))
+
+    def _fill(self, failure: Failure, message: str, cause: Failure) -> None:
         failure.message = message
-        failure.cause.canceled_failure_info.SetInParent()
+        failure.cause.CopyFrom(cause)
         info = failure.nexus_operation_execution_failure_info
         info.scheduled_event_id = self._scheduled_event_id
         info.endpoint = self._endpoint
