@@ -18,7 +18,10 @@ async def server() -> AsyncIterator[str]:
         ui=False,
         dev_server_log_level="never",
         dev_server_startup_timeout=timedelta(seconds=60),
-        dev_server_extra_args=["--search-attribute", "PerdureKeyword=Keyword"],
+        dev_server_extra_args=[
+            *("--search-attribute", "PerdureKeyword=Keyword"),
+            *("--dynamic-config-value", "nexusoperation.enableStandalone=true"),
+        ],
     ) as environment:
         yield environment.client.service_client.config.target_host
 

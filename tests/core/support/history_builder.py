@@ -593,7 +593,7 @@ class HistoryBuilder:
         )
 
     def nexus(self, what: str, scheduled_event_id: int, **fields: Any) -> int:
-        """`what` is one of started, completed, failed, canceled, timed_out, cancel_request_completed, …"""
+        """`what` is one of started, completed, failed, canceled, timed_out, …"""
         return self.add(f"nexus_operation_{what}", scheduled_event_id=scheduled_event_id, **fields)
 
     # What a worker would be given
