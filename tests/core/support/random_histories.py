@@ -372,7 +372,9 @@ class _Author:
         resolved = bool(cancelled) and how == _TRY_CANCEL
         if cancelled and self.chance(0.7):
             end = self.random.choice(["completed", "failed"])
-            fields = {} if end == "completed" else {"failure": application_failure()}
+            fields: dict[str, Any] = {"failure": application_failure()}
+            if end == "completed":
+                fields = {}
             built.nexus(f"cancel_request_{end}", scheduled, **fields)
             self.has_jobs |= how == _WAIT_REQUESTED
             resolved |= how == _WAIT_REQUESTED
