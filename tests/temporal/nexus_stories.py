@@ -18,6 +18,7 @@ from typing import Any
 from temporalio.api.nexus.v1 import EndpointSpec, EndpointTarget
 from temporalio.api.operatorservice.v1 import CreateNexusEndpointRequest
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, WorkflowHistory
+from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 from temporalio.worker import Replayer, Worker
 from tests.temporal.nexus_sample import WORKFLOWS, Ask, Call, Desk, Threads
 
@@ -191,7 +192,9 @@ async def replay_all(histories: dict[str, str]) -> int:
 
 
 async def main(address: str) -> None:
-    told = await tell(await Client.connect(address))
+    quiet = LoggingConfig(filter=TelemetryFilter(core_level="ERROR", other_level="ERROR"))
+    runtime = Runtime(telemetry=TelemetryConfig(logging=quiet))  # its log goes to stdout
+    told = await tell(await Client.connect(address, runtime=runtime))
     sys.stdout.write(json.dumps(vars(told)) + "\n")
     sys.stdout.flush()
     replayed = await replay_all(json.loads(sys.stdin.readline()))

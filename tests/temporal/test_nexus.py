@@ -66,7 +66,6 @@ async def test_every_call_ends_as_on_the_compiled_core(server: str, client: Clie
         cwd=ROOT,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
         limit=2**24,
     )
     assert compiled.stdout is not None
