@@ -63,7 +63,7 @@ class Ask:
     cancellation_type: str = "WAIT_COMPLETED"
     cancel: str = ""
     """When the caller cancels: "before" the operation is scheduled, or when it is "started"."""
-    schedule_to_close: float = 20
+    schedule_to_close: float = 60
     schedule_to_start: float | None = None
     start_to_close: float | None = None
     headers: dict[str, str] = field(default_factory=dict)

@@ -36,6 +36,9 @@ __all__ = [
 _SHORT = 3.0
 """The shortest time-out with which the server still delivers an operation, and some more."""
 
+_ENDLESS = ("WAIT_COMPLETED", "door")
+"""The way to cancel and the operation that only a time-out ends."""
+
 _HANDLER_ERRORS = (
     "BAD_REQUEST",
     "UNAUTHENTICATED",
@@ -91,7 +94,11 @@ STORIES: dict[str, dict[str, Any]] = {
             "input": input,
             "cancel": "started",
             "cancellation_type": kind,
-            "schedule_to_close": _SHORT,
+            **(
+                {"schedule_to_close": _SHORT}
+                if (kind, operation) == ("WAIT_COMPLETED", "door")
+                else {}
+            ),
         }
         for kind in ("WAIT_COMPLETED", "ABANDON", "TRY_CANCEL", "WAIT_REQUESTED")
         for operation, input in (("order", "wait"), ("door", "open"), ("door", "locked"))
