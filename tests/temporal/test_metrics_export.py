@@ -14,6 +14,7 @@ import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 from temporalio.client import Client
 from temporalio.runtime import (
+    MetricBuffer,
     OpenTelemetryConfig,
     OpenTelemetryMetricTemporality,
     PrometheusConfig,
@@ -148,6 +149,8 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     ("config", "problem"),
     [
         (OpenTelemetryConfig(url="nowhere"), "http or https URL"),
+        (OpenTelemetryConfig(url="http://x", headers={"a b": "c"}), "'a b' is not the name"),
+        (MetricBuffer(0), "at least one update"),
         (
             OpenTelemetryConfig(url="http://x", histogram_bucket_overrides={"a": [2, 1]}),
             "'a' must rise",

@@ -7,6 +7,7 @@ import os
 import queue
 import threading
 import time
+from typing import Any
 
 import pytest
 from temporalio.bridge.runtime import Runtime as BridgeRuntime
@@ -73,6 +74,27 @@ def test_a_full_buffer_drops() -> None:
     for number in range(5):
         counter.add(number)
     assert [u.value for u in buffer.retrieve_updates()] == [0, 1]
+
+
+def test_metrics_take_only_what_they_can_hold() -> None:
+    buffer = MetricBuffer(100)
+    meter = Runtime(telemetry=TelemetryConfig(metrics=buffer)).metric_meter
+    whole: Any = [meter.create_counter("c").add, meter.create_histogram("h").record]
+    for record in (*whole, meter.create_gauge("g").set):
+        with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
+            record(1.5)
+        with pytest.raises(OverflowError, match=r"2\*\*64"):
+            record(2**64)
+        with pytest.raises(ValueError, match="negative"):
+            record(-1)
+    with pytest.raises(TypeError, match="Invalid value type for key a, must be str, int, float"):
+        whole[0](1, {"a": None})
+    with pytest.raises(TypeError, match="the key of an attribute is a str, not 1"):
+        whole[0](1, {1: "a"})
+    assert buffer.retrieve_updates() == []
+    meter.create_gauge_float("f").set(2)
+    (update,) = buffer.retrieve_updates()
+    assert type(update.value) is float
 
 
 async def test_requests_are_measured(server: str) -> None:

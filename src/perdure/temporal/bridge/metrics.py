@@ -7,6 +7,7 @@ recognises metrics and attribute sets by identity.
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
@@ -77,7 +78,7 @@ class Sink(Protocol):
 
 
 class BufferSink:
-    """Keeps updates until the SDK takes them; a full buffer drops and says so once."""
+    """Keeps updates until the SDK takes them; a full buffer drops, and says so once until then."""
 
     def __init__(self, size: int, log: Log) -> None:
         self._size = size
@@ -95,13 +96,17 @@ class BufferSink:
             first, self._overflowed = not self._overflowed, True
         if first:
             self._log.write(
-                40, "temporal_sdk_bridge::metric", "The metric buffer is full, updates are dropped"
+                40,
+                "temporalio_sdk_core::telemetry::metrics",
+                "The metrics buffer is full! Updates are dropped until it is drained; drain it "
+                "more often",
             )
 
     def take(self, *, seconds: bool) -> list[BufferedMetricUpdate]:
         """All updates since the last call, durations in the asked unit."""
         with self._lock:
             updates, self._updates = self._updates, []
+            self._overflowed = False
         for update in updates:
             if update.metric.duration:
                 update.metric = self._in_unit(update.metric, seconds)
@@ -130,8 +135,12 @@ class MetricAttributesRef:
     ) -> MetricAttributesRef:
         del meter
         for key, value in new.items():
+            if not isinstance(key, str):
+                raise TypeError(f"the key of an attribute is a str, not {key!r}")
             if not isinstance(value, str | int | float | bool):
-                raise TypeError(f"Invalid value type for key {key!r}: {type(value).__name__}")
+                raise TypeError(
+                    f"Invalid value type for key {key}, must be str, int, float, or bool"
+                )
         return MetricAttributesRef({**self.values, **new})
 
 
@@ -148,40 +157,54 @@ class Instrument:
         self._sink.update(self._metric, value, attributes.values)
 
 
+def _whole(value: int) -> int:
+    """TypeError for what is no whole number, OverflowError for one that 64 bits do not hold."""
+    number = operator.index(value)
+    if not 0 <= number < 1 << 64:
+        raise OverflowError("a metric holds whole numbers from 0 to 2**64 - 1")
+    return number
+
+
 class MetricCounterRef(Instrument):
     """Counts up."""
 
-    add = Instrument.update
+    def add(self, value: int, attributes: MetricAttributesRef) -> None:
+        self.update(_whole(value), attributes)
 
 
 class MetricHistogramRef(Instrument):
     """A distribution of whole numbers."""
 
-    record = Instrument.update
+    def record(self, value: int, attributes: MetricAttributesRef) -> None:
+        self.update(_whole(value), attributes)
 
 
 class MetricHistogramFloatRef(Instrument):
     """A distribution of numbers."""
 
-    record = Instrument.update
+    def record(self, value: float, attributes: MetricAttributesRef) -> None:
+        self.update(float(value), attributes)
 
 
 class MetricHistogramDurationRef(Instrument):
     """A distribution of durations, recorded in milliseconds."""
 
-    record = Instrument.update
+    def record(self, value: int, attributes: MetricAttributesRef) -> None:
+        self.update(_whole(value), attributes)
 
 
 class MetricGaugeRef(Instrument):
     """A whole number that goes up and down."""
 
-    set = Instrument.update
+    def set(self, value: int, attributes: MetricAttributesRef) -> None:
+        self.update(_whole(value), attributes)
 
 
 class MetricGaugeFloatRef(Instrument):
     """A number that goes up and down."""
 
-    set = Instrument.update
+    def set(self, value: float, attributes: MetricAttributesRef) -> None:
+        self.update(float(value), attributes)
 
 
 class MetricMeterRef:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import math
+import re
 import threading
 import weakref
 from collections.abc import Callable, Mapping
@@ -33,6 +34,8 @@ _TARGET: Final = "temporalio_common::telemetry::otel::metric_export"
 _PERIOD: Final = 1.0
 _TIMEOUT: Final = 10.0
 _AT_EXIT: Final = 2.0
+
+_HEADER: Final = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+\Z")
 
 _Recorder = Callable[[float, Attributes], None]
 
@@ -135,6 +138,9 @@ def _exporter(config: OpenTelemetryConfig) -> MetricExporter:
     if not config.url.startswith(("http://", "https://")):
         raise ValueError(f"an OTLP collector is named by an http or https URL, not {config.url!r}")
     headers = {key.lower(): value for key, value in config.headers.items()}
+    for key in headers:
+        if _HEADER.match(key) is None:
+            raise ValueError(f"{key!r} is not the name of an HTTP header")
     try:
         from opentelemetry.sdk.metrics import Counter, Histogram
         from opentelemetry.sdk.metrics.export import AggregationTemporality

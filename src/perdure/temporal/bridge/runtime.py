@@ -47,7 +47,7 @@ class RuntimeRef:
         self.core_metrics = CoreMetrics(self.meter, self.metric_prefix)
         self.request_metrics = RequestMetrics(self.core_metrics)
 
-    def _meter(self, config: MetricsConfig) -> MetricMeterRef | None:
+    def _meter(self, config: MetricsConfig) -> MetricMeterRef:
         sink: Sink
         tags = config.global_tags or {}
         if config.opentelemetry is not None:
@@ -63,7 +63,9 @@ class RuntimeRef:
         elif config.buffered_with_size > 0:
             self._buffer = sink = BufferSink(config.buffered_with_size, self.log)
         else:
-            return None
+            raise ValueError(
+                "metrics need OpenTelemetry, Prometheus or a buffer for at least one update"
+            )
         named = {"service_name": _SERVICE_NAME} if config.attach_service_name else {}
         return MetricMeterRef(sink, named)
 
