@@ -8,12 +8,13 @@ their thresholds and the memory is not above its target.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 __all__ = ["PidController", "ResourceControl", "Targets", "Usage"]
 
 _MEMORY_THRESHOLD = 0.25
 _CPU_THRESHOLD = 0.05
+_SHOW_PAUSE = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +27,11 @@ class Targets:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What is in use now, as parts of the whole (0 to 1)."""
+    """What is in use, as parts of the whole (0 to 1), and when that was measured, in seconds."""
 
     memory: float
     cpu: float
+    at: float = field(default=0.0, compare=False)
 
 
 class PidController:
@@ -68,7 +70,7 @@ class PidController:
 
 
 class ResourceControl:
-    """The decision for all slots of one worker."""
+    """The decision for all slots of one worker; what it sees is shown once a second at most."""
 
     def __init__(
         self,
@@ -81,15 +83,18 @@ class ResourceControl:
         self._show = show
         self._memory = PidController(targets.memory)
         self._cpu = PidController(targets.cpu)
+        self._shown_at = float("-inf")
 
     def has_room(self) -> bool:
         """Whether one more task fits now."""
         usage = self._sample()
         memory, cpu = self._memory.next(usage.memory), self._cpu.next(usage.cpu)
-        self._show("resource_slots_mem_usage", usage.memory * 100)
-        self._show("resource_slots_cpu_usage", usage.cpu * 100)
-        self._show("resource_slots_mem_pid_output", memory)
-        self._show("resource_slots_cpu_pid_output", cpu)
+        if usage.at - self._shown_at >= _SHOW_PAUSE:
+            self._shown_at = usage.at
+            self._show("resource_slots_mem_usage", usage.memory * 100)
+            self._show("resource_slots_cpu_usage", usage.cpu * 100)
+            self._show("resource_slots_mem_pid_output", memory)
+            self._show("resource_slots_cpu_pid_output", cpu)
         return (
             memory > _MEMORY_THRESHOLD
             and cpu > _CPU_THRESHOLD

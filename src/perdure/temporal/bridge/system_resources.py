@@ -39,7 +39,7 @@ class SystemResources:
         self._cpu_group = _nearest(ancestry, "cpu.max")
         self._measured_at = clock()
         self._cpu_used = self._cpu_time()
-        self._last = Usage(self._memory(), 0.0)
+        self._last = Usage(self._memory(), 0.0, self._measured_at)
 
     def sample(self) -> Usage:
         """The use now, or a moment ago."""
@@ -48,7 +48,7 @@ class SystemResources:
         if passed >= _PAUSE:
             used = self._cpu_time()
             cpu = (used - self._cpu_used) / (passed * self._processors())
-            self._last = Usage(self._memory(), max(0.0, min(1.0, cpu)))
+            self._last = Usage(self._memory(), max(0.0, min(1.0, cpu)), now)
             self._measured_at, self._cpu_used = now, used
         return self._last
 
