@@ -300,6 +300,41 @@ async def test_one_supplier_for_everything(client: Client) -> None:
     assert supplier.out == 0
 
 
+class Numbered(SlotPermit):
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+class Slow(Watching):
+    """Takes its time, and knows which permits came back."""
+
+    def __init__(self) -> None:
+        super().__init__(1000)
+        self.given = 0
+        self.returned: list[int] = []
+
+    async def reserve_slot(self, ctx: SlotReserveContext) -> SlotPermit:
+        await asyncio.sleep(0.01)
+        self.given += 1
+        return Numbered(self.given)
+
+    def release_slot(self, ctx: SlotReleaseContext) -> None:
+        assert isinstance(ctx.permit, Numbered)
+        self.returned.append(ctx.permit.number)
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.005, 0.0095, 0.0105, 0.015, 0.02])
+async def test_every_permit_comes_back_once(client: Client, pause: float) -> None:
+    """Whenever the worker stops: also one that was given in the moment of the stop."""
+    supplier = Slow()
+    async with asyncio.timeout(LIVENESS):
+        async with both_kinds(client, supplier) as worker:
+            await run(client, worker)
+            await asyncio.sleep(pause)
+    await asyncio.sleep(0.02)
+    assert sorted(supplier.returned) == list(range(1, supplier.given + 1))
+
+
 async def test_a_worker_stops_while_it_waits_for_slots(client: Client) -> None:
     supplier = Watching(0)
     async with asyncio.timeout(LIVENESS):

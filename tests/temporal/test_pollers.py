@@ -89,6 +89,16 @@ async def test_without_a_cache_all_polls_are_of_the_task_queue(fake: FakeServer)
     assert {poll.task_queue.kind for poll in polls} == {TaskQueueKind.TASK_QUEUE_KIND_NORMAL}
 
 
+@pytest.mark.parametrize(("slots", "cached", "warned"), [(1, 10, 1), (1, 0, 0), (2, 10, 0)])
+async def test_one_slot_means_no_cache(
+    fake: FakeServer, capfd: pytest.CaptureFixture[str], slots: int, cached: int, warned: int
+) -> None:
+    client = await connected(fake)
+    worker(client, max_concurrent_workflow_tasks=slots, max_cached_workflows=cached)
+    written = "".join(capfd.readouterr())
+    assert written.count("One workflow task slot is not enough") == warned
+
+
 async def test_scaled_polls_have_a_number_for_each_queue(fake: FakeServer) -> None:
     behavior = PollerBehaviorAutoscaling(minimum=1, maximum=10, initial=3)
     options = {"workflow_task_poller_behavior": behavior}

@@ -59,6 +59,14 @@ class Journal:
         )
         self._log.write(WARN, _WORKER, text)
 
+    def caches_nothing(self) -> None:
+        """The worker was asked for a cache and has only one slot for workflow tasks."""
+        text = (
+            "One workflow task slot is not enough for polls of two queues, so workflows are not "
+            "cached: allow two workflow tasks at once, or set max_cached_workflows to 0"
+        )
+        self._log.write(WARN, _WORKER, text, **self._where)
+
     def shutdown_began(self) -> None:
         self._log.write(INFO, _WORKER, "Initiated shutdown", **self._where)
 

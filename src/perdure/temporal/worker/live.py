@@ -109,6 +109,8 @@ class LiveWorker:
         client.workers.register(self, settings)
         self._metrics.worker_started()
         journal.created()
+        if settings.enable_workflows and config.max_cached_workflows and not settings.sticky_queue:
+            journal.caches_nothing()
         if settings.enable_activities:
             journal.expect_heartbeat_details(client.capabilities)
 
