@@ -61,3 +61,9 @@ def test_filters_and_formats_of_logs_are_the_official_ones() -> None:
     official, ours = on_both_cores("logs.py")
     assert ours == official
     assert sum("for debugging" in text for text in ours.values()) > 5
+
+
+async def test_metrics_of_workflows_survive_replays(server: str) -> None:
+    official, ours = await asyncio.to_thread(on_both_cores, "workflow_metrics.py", server)
+    assert ours == official
+    assert [update[4] for update in ours if update[0] == "own-counter"] == [1, 10, 100]
