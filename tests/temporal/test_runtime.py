@@ -63,9 +63,13 @@ def test_durations_have_the_asked_unit(
 
     buffer = MetricBuffer(100, form)
     runtime = Runtime(telemetry=TelemetryConfig(metrics=buffer))
-    runtime.metric_meter.create_histogram_timedelta("took").record(timedelta(seconds=1.5))
-    (update,) = buffer.retrieve_updates()
-    assert (update.metric.unit, update.value) == (unit, value)
+    meter = runtime.metric_meter
+    for own in ("duration", "moments", None):
+        histogram = meter.create_histogram_timedelta("took", unit=own)
+        histogram.record(timedelta(seconds=1.5))
+    updates = buffer.retrieve_updates()
+    assert [update.metric.unit for update in updates] == [unit, "moments", None]
+    assert [update.value for update in updates] == [value] * 3
 
 
 def test_a_full_buffer_drops() -> None:

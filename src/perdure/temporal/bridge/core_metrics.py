@@ -16,6 +16,7 @@ from typing import Final
 
 from perdure.temporal.bridge.metrics import (
     COUNTER,
+    DURATION,
     GAUGE,
     HISTOGRAM,
     Attributes,
@@ -194,5 +195,5 @@ class CoreMetrics:
         if metric.kind == COUNTER:
             return self._meter.new_counter(shown, metric.description)
         if metric.kind == HISTOGRAM:
-            return self._meter.new_histogram_duration(shown, metric.description)
+            return self._meter.new_histogram_duration(shown, metric.description, DURATION)
         return self._meter.new_gauge_float(shown, metric.description)

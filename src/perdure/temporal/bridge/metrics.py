@@ -38,6 +38,9 @@ Attributes = Mapping[str, str | int | float | bool]
 
 COUNTER, GAUGE, HISTOGRAM = 0, 1, 2
 
+DURATION = "duration"
+"""The unit of durations that a buffer shows as `s` or `ms`; users may give another one."""
+
 
 class BufferedMetric:
     """What is measured; `kind` is 0 counter, 1 gauge, 2 histogram."""
@@ -116,7 +119,9 @@ class BufferSink:
     def _in_unit(self, metric: BufferedMetric, seconds: bool) -> BufferedMetric:
         shown = self._shown.get((metric, seconds))
         if shown is None:
-            unit = "s" if seconds else "ms"
+            unit = metric.unit
+            if unit == DURATION:
+                unit = "s" if seconds else "ms"
             shown = BufferedMetric(metric.name, metric.description, unit, metric.kind)
             self._shown[metric, seconds] = shown
         return shown
