@@ -43,6 +43,7 @@ def begin(stage: Stage, built: HistoryBuilder) -> None:
 
 
 def test_cache_miss_will_fetch_history() -> None:
+    """Rows: IT/workflow_tests/stickyness."""
     stage, built = Stage(), single_timer()
     stage.poll(built, built.only_task(2))
     assert counted(stage.all(outcomes.Counted)) == ["sticky_cache_miss"]

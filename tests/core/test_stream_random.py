@@ -315,4 +315,5 @@ class World:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_nothing_is_lost_under_random_trouble(seed: int) -> None:
+    """Rows: fuzzy_workflow."""
     World(seed).run()

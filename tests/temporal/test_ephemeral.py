@@ -1,4 +1,7 @@
-"""Servers for tests: how they are started, and that none is left over."""
+"""Servers for tests: how they are started, and that none is left over.
+
+Rows: IT/ephemeral_server_tests.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Metrics that leave the process: by OTLP to a collector, and at a Prometheus endpoint."""
+"""Metrics that leave the process: by OTLP to a collector, and at a Prometheus endpoint.
+
+Rows: IT/metrics_tests.
+"""
 
 from __future__ import annotations
 

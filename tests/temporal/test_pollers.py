@@ -1,7 +1,8 @@
 """When a worker polls, and how often at once.
 
 Catalogue: poller_wont_poll_until_lang_polls; poller_wont_run_ahead_of_task_slots;
-no_race_acquiring_permits; max_activities_respected; max_worker_acts_per_second_respected.
+no_race_acquiring_permits; max_activities_respected; max_worker_acts_per_second_respected;
+IT/polling_tests.
 """
 
 from __future__ import annotations

@@ -173,6 +173,7 @@ async def test_polls_after_the_end(fake: FakeServer) -> None:
 
 
 async def test_the_server_is_told(fake: FakeServer) -> None:
+    """Rows: worker_shutdown_api."""
     lang = Lang(await connected(fake))
     lang.poll_all()
     await fake.seen("PollWorkflowTaskQueue", 2)

@@ -127,6 +127,7 @@ async def test_pollers_may_scale(client: Client, queue: str) -> None:
 
 
 async def test_a_worker_of_a_deployment(client: Client, queue: str) -> None:
+    """Rows: IT/worker_versioning_tests."""
     version = WorkerDeploymentVersion(deployment_name=queue, build_id="1")
     config = WorkerDeploymentConfig(version=version, use_worker_versioning=False)
     async with steps_worker(client, queue, deployment_config=config):
@@ -143,6 +144,7 @@ async def test_a_worker_of_a_deployment(client: Client, queue: str) -> None:
 
 
 async def test_a_workflow_starts_eagerly(client: Client, queue: str) -> None:
+    """Rows: IT/workflow_tests/eager."""
     async with steps_worker(client, queue):
         await run_steps(client, queue)  # the worker polls from now on
         handle = await client.start_workflow(

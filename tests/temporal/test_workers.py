@@ -78,6 +78,7 @@ async def test_local_activities_are_run_retried_and_cancelled(bench: Bench) -> N
 
 
 async def test_a_cancelled_activity_learns_it_with_its_heartbeat(bench: Bench) -> None:
+    """Rows: IT/heartbeat_tests."""
     assert await bench.run(sample.CancelsActivity) == "stopped"
 
 
@@ -90,6 +91,7 @@ async def test_a_workflow_continues_as_new(bench: Bench) -> None:
 
 
 async def test_updates_signals_and_queries(bench: Bench) -> None:
+    """Rows: IT/update_tests, IT/queries_tests."""
     account = await bench.start(sample.Account)
     assert await account.execute_update(sample.Account.add, 5) == 5
     assert await account.execute_update(sample.Account.add, 7) == 12

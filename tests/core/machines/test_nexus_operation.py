@@ -86,6 +86,7 @@ def test_nexus_async() -> None:
 
 @pytest.mark.parametrize("outcome", OUTCOMES)
 def test_outcome_before_started(outcome: str) -> None:
+    """Rows: nexus_basic."""
     host = FakeHost()
     machine = scheduled(host)
     machine.on_history(nexus_event(outcome, **OUTCOMES[outcome]))
@@ -125,7 +126,10 @@ def test_nexus_cancel_before_sent(kind: int) -> None:
 @pytest.mark.parametrize("kind", ALL)
 @pytest.mark.parametrize("outcome", OUTCOMES)
 def test_nexus_cancellation_types(begin: Any, kind: int, outcome: str) -> None:
-    """Lang hears of the end once, whatever the order of things."""
+    """Lang hears of the end once, whatever the order of things.
+
+    Rows: nexus_cancel_before_start.
+    """
     host = FakeHost()
     machine = begin(host, kind)
     machine.cancel(CANCEL)
