@@ -31,7 +31,7 @@ async def start() -> WorkflowEnvironment:
 
 def test_servers_are_started_as_by_the_compiled_core(tmp_path: Path) -> None:
     """Options to download are taken and ignored."""
-    compiled, ours = on_both_cores("ephemeral_arguments.py", str(tmp_path))
+    compiled, ours = on_both_cores("ephemeral_arguments.py", str(tmp_path), one_by_one=True)
     for expected, found in zip(compiled, ours, strict=True):
         assert found == expected
 
