@@ -159,6 +159,18 @@ async def test_asked_to_outside_of_the_loop(fake: FakeServer) -> None:
     await lang.end()
 
 
+async def test_asked_to_by_another_thread_while_it_polls(fake: FakeServer) -> None:
+    lang = Lang(await connected(fake))
+    lang.poll_all()
+    await fake.seen("PollWorkflowTaskQueue", 2)
+    thread = threading.Thread(target=lang.bridge.initiate_shutdown)
+    thread.start()
+    thread.join()
+    async with asyncio.timeout(LIVENESS):
+        await asyncio.gather(*lang._drains)
+    await lang.end()
+
+
 async def test_polls_after_the_end(fake: FakeServer) -> None:
     lang = Lang(await connected(fake))
     bridge, ref = lang.bridge, lang.bridge._ref

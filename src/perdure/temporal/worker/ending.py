@@ -64,6 +64,7 @@ class WorkerEnding:
         self._activities_over = False
         self._stopping: asyncio.Task[None] | None = None
         self._telling = False
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._report: asyncio.TimerHandle | None = None
 
     # The ends of parts
@@ -95,8 +96,15 @@ class WorkerEnding:
 
     # The whole
 
+    def polled(self) -> None:
+        """Lang polls on this loop; a worker that was told to end elsewhere ends here."""
+        self._loop = asyncio.get_running_loop()
+        if self.begun:
+            self.begin()
+
     def begin(self) -> None:
-        """Ask for nothing new. May be called again, and outside of a loop before the first poll."""
+        """Ask for nothing new. May be called again, and from anywhere: without a running loop it
+        happens on the one that polls, now or from its first poll on."""
         if not self.begun:
             self.begun = True
             self._journal.shutdown_began()
@@ -104,6 +112,8 @@ class WorkerEnding:
             try:
                 loop = asyncio.get_running_loop()
             except RuntimeError:
+                if self._loop is not None:
+                    self._loop.call_soon_threadsafe(self.begin)
                 return
             self._stopping = loop.create_task(self._stop())
             self._report = loop.call_later(_REPORT_PAUSE, self._write_report)

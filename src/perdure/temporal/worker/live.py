@@ -206,9 +206,8 @@ class LiveWorker:
         return self._ending.capabilities.poller_autoscaling
 
     def _may_start(self) -> bool:
-        """Whether what is polled may start, if it has not; a worker that goes ends it here."""
-        if self._ending.begun:
-            self._ending.begin()
+        """Whether what is polled may start, if it has not."""
+        self._ending.polled()
         return not self._ending.begun
 
     def complete_workflow_activation(self, raw: bytes) -> None:
