@@ -67,12 +67,14 @@ def test_lang_may_force_the_cause() -> None:
 
 
 def test_workflow_failures_only_reported_once() -> None:
-    """Later attempts run into the server's time-out instead of making it try at once."""
+    """Later attempts run into the server's time-out instead of making it try at once. All of them
+    are counted."""
     stage, built = Stage(), single_timer()
     for attempt, reported in ((1, True), (2, False), (3, False)):
         permit = stage.poll(built, built.to_task(1), attempt=attempt)
         stage.activation()
         stage.fail()
+        assert "WorkflowError" in {each.reason for each in stage.all(outcomes.Counted)}
         assert stage.has(outcomes.FailTask) is reported
         if reported:
             stage.failure()

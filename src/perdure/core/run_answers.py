@@ -93,6 +93,10 @@ class RunAnswers:
             self._count(_ENDINGS[self._ending.command_type])
         return True
 
+    def count_failure(self, reason: str) -> None:
+        """A task failed, whether the server is told again or not."""
+        self._count("workflow_task_execution_failed", reason)
+
     def complete(
         self,
         task: OutstandingTask,
@@ -155,7 +159,7 @@ class RunAnswers:
     def _fail(
         self, task: OutstandingTask, cause: Cause.ValueType, failure: Failure, reason: str
     ) -> None:
-        self._count("workflow_task_execution_failed", reason)
+        self.count_failure(reason)
         request = self._outbox.reports.fail(task.token, cause, failure)
         self._send(Answer.FAIL, FailTask(self._run_id, request))
 

@@ -373,4 +373,5 @@ class RunWork:
         elif task.attempt <= 1:
             self._answers.fail(task, verdict)
         else:
+            self._answers.count_failure(verdict.metric_reason)
             self._settle(task_is_over=True)
