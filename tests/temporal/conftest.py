@@ -34,6 +34,8 @@ STRICT = {
     "frontend.WorkerCommandsEnabled": "true",
     "system.enableCancelActivityWorkerCommand": "true",
     "frontend.enableCancelWorkerPollsOnShutdown": "true",
+    "frontend.workerVersioningDataAPIs": "true",
+    "frontend.workerVersioningWorkflowAPIs": "true",
 }
 
 

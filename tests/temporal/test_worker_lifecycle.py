@@ -82,10 +82,26 @@ async def test_an_unknown_namespace_is_found_before_polling(server: str, queue: 
 
 async def test_two_workers_for_the_same_tasks_are_refused(client: Client, queue: str) -> None:
     async with steps_worker(client, queue):
-        with pytest.raises(ValueError, match="overlapping worker task types"):
+        with pytest.raises(RuntimeError, match="Failed creating worker") as raised:
             steps_worker(client, queue)
+        assert "overlapping worker task types" in str(raised.value)
     async with steps_worker(client, queue):
         await run_steps(client, queue)
+
+
+async def test_builds_are_told_apart_only_in_deployments(client: Client, queue: str) -> None:
+    def deployed(name: str, build: str) -> WorkerDeploymentConfig:
+        version = WorkerDeploymentVersion(deployment_name=name, build_id=build)
+        return WorkerDeploymentConfig(version=version, use_worker_versioning=False)
+
+    workers = [steps_worker(client, queue, build_id="1")]
+    with pytest.raises(RuntimeError, match="overlapping worker task types"):
+        steps_worker(client, queue, build_id="2")
+    workers.append(steps_worker(client, queue, deployment_config=deployed("one", "1")))
+    workers.append(steps_worker(client, queue, deployment_config=deployed("one", "2")))
+    with pytest.raises(RuntimeError, match="overlapping worker task types"):
+        steps_worker(client, queue, deployment_config=deployed("other", "1"))
+    assert len(workers) == 3
 
 
 async def test_few_slots_and_polls_are_enough(client: Client, queue: str) -> None:

@@ -1,7 +1,7 @@
 """The workers of one client.
 
-No two may compete for the same tasks under the same build, and one of them may take the first task
-of a workflow that its client starts (an eager start).
+No two may compete for the same tasks under the same build of a deployment, and one of them may
+take the first task of a workflow that its client starts (an eager start).
 """
 
 from __future__ import annotations
@@ -35,19 +35,15 @@ class ClientWorkers:
         )
 
     def register(self, worker: ClientWorker, settings: WorkerSettings) -> None:
-        """Add a worker; ValueError if another one of this client polls for the same."""
+        """Add a worker; RuntimeError if another one of this client polls for the same."""
         for other in self._workers.values():
-            if (
-                other.namespace == settings.namespace
-                and other.task_queue == settings.task_queue
-                and other.versioning == settings.versioning
-                and _kinds(other) & _kinds(settings)
-            ):
-                raise ValueError(
-                    "Failed creating worker: registration of multiple workers with overlapping "
-                    "worker task types on the same namespace, task queue, and deployment build ID "
-                    f"not allowed (namespace {settings.namespace!r}, task queue "
-                    f"{settings.task_queue!r})"
+            if _place(other) == _place(settings) and _kinds(other) & _kinds(settings):
+                raise RuntimeError(
+                    "Failed creating worker\n\nCaused by:\n"
+                    "    Registration of multiple workers with overlapping worker task types on "
+                    "the same namespace, task queue, and deployment build ID not allowed: "
+                    f"namespace {settings.namespace!r}, task queue {settings.task_queue!r}, "
+                    f"deployment build ID {_deployed_build(settings)!r}"
                 )
         self._workers[worker] = settings
 
@@ -65,6 +61,15 @@ class ClientWorkers:
     def forget(self, worker: ClientWorker) -> None:
         """Remove a worker, if it is there."""
         self._workers.pop(worker, None)
+
+
+def _place(settings: WorkerSettings) -> tuple[str, str, str | None]:
+    return settings.namespace, settings.task_queue, _deployed_build(settings)
+
+
+def _deployed_build(settings: WorkerSettings) -> str | None:
+    """Builds are told apart only in deployments: the server treats all others of a queue alike."""
+    return None if settings.deployment_options() is None else settings.build_id
 
 
 def _kinds(settings: WorkerSettings) -> set[str]:
