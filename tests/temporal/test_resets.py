@@ -10,7 +10,7 @@ import uuid
 from temporalio import workflow
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowHandle
 from temporalio.worker import Replayer, Worker
 
 
@@ -69,7 +69,9 @@ async def test_a_run_that_is_reset_goes_another_way_from_there(client: Client) -
                 request_id=str(uuid.uuid4()),
             )
         )
-        again = client.get_workflow_handle_for(Drawing.run, name, run_id=answer.run_id)
+        again: WorkflowHandle[Drawing, list[float]] = client.get_workflow_handle(
+            name, run_id=answer.run_id, result_type=list[float]
+        )
         lots = await again.result()
         assert await again.query(Drawing.all_wishes) == ["one"]
         history = await again.fetch_history()
