@@ -83,6 +83,10 @@ async def test_without_one_the_roots_of_the_system_are_trusted(
         await Client.connect(server.address, tls=True)
         await Client.connect(server.address, api_key="an API key turns TLS on")
         assert server.last.metadata["authorization"] == "Bearer an API key turns TLS on"
+        monkeypatch.delenv("SSL_CERT_FILE")
+        await refused("Server connection error", server.address)
+        monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
+        await Client.connect(server.address, tls=True)
 
 
 async def test_the_name_in_the_certificate_must_be_the_one_asked_for() -> None:
@@ -186,20 +190,24 @@ async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.Monke
         await Client.connect(server.address)
 
 
-async def payload(compression: GrpcCompression) -> bytes:
-    """The DATA frames of a call with a request that compresses well."""
+async def sent(compression: GrpcCompression) -> tuple[bytes, bytes]:
+    """All that is sent for a call with a request that compresses well, and its DATA frames."""
     async with stub_server() as server, relay(server.address) as wire:
         client = await Client.connect(wire.address, grpc_compression=compression)
         request = SignalWorkflowExecutionRequest(namespace="n", signal_name="x" * 2000)
         await client.workflow_service.signal_workflow_execution(request)
-        return b"".join(data for kind, data in frames(wire.sent[0]) if kind == DATA)
+        data = b"".join(data for kind, data in frames(wire.sent[0]) if kind == DATA)
+        return bytes(wire.sent[0]), data
 
 
-async def test_requests_are_compressed_unless_told_otherwise() -> None:
-    zipped, plain = await payload(GrpcCompression.GZIP), await payload(GrpcCompression.NONE)
-    assert b"\x1f\x8b" in zipped
-    assert len(zipped) < 500
-    assert plain.endswith(b"x" * 2000)
+async def test_messages_are_compressed_unless_told_otherwise() -> None:
+    everything, data = await sent(GrpcCompression.GZIP)
+    assert b"\x1f\x8b" in data
+    assert len(data) < 500
+    assert b"identity, gzip" in everything
+    everything, data = await sent(GrpcCompression.NONE)
+    assert data.endswith(b"x" * 2000)
+    assert b"gzip" not in everything
 
 
 async def test_an_idle_connection_is_kept_alive() -> None:
@@ -232,7 +240,10 @@ async def test_answers_may_be_large(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("TEMPORAL_MAX_INCOMING_GRPC_BYTES", "1000")
         with pytest.raises(RPCError) as failed:
             await ask(server)
-        assert failed.value.status == RPCStatusCode.RESOURCE_EXHAUSTED
+        assert failed.value.status == RPCStatusCode.OUT_OF_RANGE
+        assert "message length too large" in failed.value.message
+        monkeypatch.setenv("TEMPORAL_MAX_INCOMING_GRPC_BYTES", "no number")
+        assert await ask(server) == answer
 
 
 async def test_a_server_that_accepts_and_is_silent_is_given_up() -> None:

@@ -6,6 +6,7 @@ One folder per concern: the connection (`client`, `channel`, `rpcs`, `retry`), t
 
 from __future__ import annotations
 
+import os
 from types import ModuleType
 
 __all__ = ["build_module"]
@@ -13,6 +14,8 @@ __all__ = ["build_module"]
 
 def build_module(name: str) -> ModuleType:
     """A module with every name the official SDK imports from its core."""
+    # Else gRPC writes lines of its own to standard error for every lost server and every fork.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     from perdure.temporal import envconfig, ephemeral
     from perdure.temporal.bridge import client, errors, logs, metrics, runtime, slots, worker
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["CannotConnect", "Channels"]
 
 _LARGEST_ANSWER = 128 * 1024 * 1024
+# What a server is told it may answer with: bit 0 is no compression, bit 2 gzip.
+_ALGORITHMS = {"none": 0b001, "gzip": 0b101}
 # Calls fail at once while the server is away, so its return must be noticed soon.
 _FIRST_RECONNECT_MILLIS = 100
 _LONGEST_RECONNECT_MILLIS = 1000
@@ -127,10 +129,8 @@ def _options(config: ClientConfig, target: Target) -> list[tuple[str, str | int]
         ("grpc.enable_retries", 0),
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.max_send_message_length", -1),
-        (
-            "grpc.max_receive_message_length",
-            int(os.environ.get("TEMPORAL_MAX_INCOMING_GRPC_BYTES", _LARGEST_ANSWER)),
-        ),
+        ("grpc.max_receive_message_length", _largest_answer()),
+        ("grpc.compression_enabled_algorithms_bitset", _ALGORITHMS[config.grpc_compression]),
         ("grpc.primary_user_agent", f"{config.client_name}/{config.client_version}"),
         ("grpc.initial_reconnect_backoff_ms", _FIRST_RECONNECT_MILLIS),
         ("grpc.max_reconnect_backoff_ms", _LONGEST_RECONNECT_MILLIS),
@@ -158,6 +158,12 @@ def _options(config: ClientConfig, target: Target) -> list[tuple[str, str | int]
     if target.secure and config.tls_config is not None:
         options += tls_options(config.tls_config)
     return options
+
+
+def _largest_answer() -> int:
+    """The limit of the environment; one that is no number is none."""
+    given = os.environ.get("TEMPORAL_MAX_INCOMING_GRPC_BYTES", "")
+    return int(given) if given.isdecimal() else _LARGEST_ANSWER
 
 
 def _proxy(proxy: ClientHttpConnectProxyConfig) -> str:

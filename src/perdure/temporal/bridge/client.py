@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 import time
 from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -42,9 +43,11 @@ __all__ = ["ClientRef", "connect_client"]
 _LONG_DEADLINE = 70.0
 _DEADLINE = 30.0
 _CANCELLED = 1
+_OUT_OF_RANGE = 11
 _UNIMPLEMENTED = 12
 # By how much a deadline may be over and yet be ours: gRPC counts in milliseconds on another clock.
 _CLOCK_STEP = 0.01
+_TOO_LARGE = re.compile(r"CLIENT: .*message larger than max \((\d+) vs\. (\d+)\)")
 _TARGET = "temporalio_client"
 
 
@@ -252,9 +255,22 @@ def _backoff(config: ClientRetryConfig | None) -> Backoff:
 
 
 def _rpc_error(error: grpc.aio.AioRpcError, *, expired: bool) -> RPCError:
-    """The error as the SDK knows it: a time-out of ours is a cancelled call, not a late answer."""
+    """The error as the SDK knows it.
+
+    A time-out of ours is a cancelled call, not a late answer; an answer too large for us is out of
+    range, because the server has not run out of anything.
+    """
     if expired and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
         return RPCError(_CANCELLED, "Timeout expired", b"")
+    too_large = _TOO_LARGE.search(error.details() or "")
+    if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and too_large:
+        found, limit = too_large.groups()
+        return RPCError(
+            _OUT_OF_RANGE,
+            f"Error, decoded message length too large: found {found} bytes, the limit is: {limit} "
+            "bytes",
+            b"",
+        )
     details = b""
     for key, value in error.trailing_metadata() or ():
         if key == "grpc-status-details-bin":

@@ -6,8 +6,10 @@ Without a root certificate of its own, a client trusts what the system trusts (`
 
 from __future__ import annotations
 
+import os
 import re
 import ssl
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import grpc
@@ -49,5 +51,19 @@ def tls_options(tls: ClientTlsConfig) -> list[tuple[str, str | int]]:
 def _system_roots() -> bytes | None:
     """The certificates the system trusts; None, meaning gRPC's own list, if it names none."""
     context = ssl.create_default_context()
-    found = context.get_ca_certs(binary_form=True)
-    return "".join(map(ssl.DER_cert_to_PEM_cert, found)).encode() or None
+    found = [ssl.DER_cert_to_PEM_cert(each) for each in context.get_ca_certs(binary_form=True)]
+    folder = os.environ.get("SSL_CERT_DIR") or (
+        None if found else ssl.get_default_verify_paths().capath
+    )
+    if folder is not None:
+        found += _certificates_in(Path(folder))
+    return "".join(found).encode() or None
+
+
+def _certificates_in(folder: Path) -> list[str]:
+    try:
+        files = [file for file in sorted(folder.iterdir()) if file.is_file()]
+    except OSError:
+        return []
+    texts = [file.read_text(encoding="ascii", errors="replace") for file in files]
+    return [f"{text}\n" for text in texts if "-----BEGIN CERTIFICATE-----" in text]
