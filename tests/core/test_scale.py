@@ -13,8 +13,11 @@ from typing import Any
 
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
+from temporalio.api.workflowservice.v1 import PollActivityTaskQueueResponse
+from temporalio.bridge.proto import ActivityTaskCompletion
+from temporalio.bridge.proto.activity_result import ActivityExecutionResult, Success
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
-from temporalio.bridge.proto.workflow_commands import WorkflowCommand
+from temporalio.bridge.proto.workflow_commands import ScheduleLocalActivity, WorkflowCommand
 from tests.core.support.history_builder import HistoryBuilder, HistorySlice, payload, update_message
 from tests.core.support.stage import (
     RUN,
@@ -28,12 +31,21 @@ from tests.core.support.stage import (
 )
 
 from perdure.core import outcomes
+from perdure.core.activities import Activities
+from perdure.core.activity_events import ReportResult
+from perdure.core.activity_reports import ActivitySettings
+from perdure.core.local_activities import LocalActivities
+from perdure.core.local_entry import Instant
 from perdure.core.local_requests import (
+    CancelsDelivered,
     LocalActivityCancel,
     LocalActivityRequest,
     LocalOutcome,
     LocalResult,
+    PermitReleased,
+    Resolved,
 )
+from perdure.core.run_info import RunInfo
 
 Scene = Callable[[int], None]
 
@@ -259,6 +271,63 @@ def local_cancels(size: int) -> None:
     assert len(cancels) == size
 
 
+def local_manager(size: int) -> None:
+    """The manager runs them all at once; half is cancelled, half completes; then the run leaves."""
+    manager, now = LocalActivities(), Instant(0.0, 0.0)
+    run = RunInfo("namespace", "workflow-id", RUN, "workflow-type", "task-queue")
+    for seq in range(1, size + 1):
+        command = ScheduleLocalActivity(seq=seq, activity_type="activity", attempt=1)
+        command.schedule_to_close_timeout.seconds = 1000
+        command.start_to_close_timeout.seconds = 100
+        manager.request([LocalActivityRequest(run, command)], now)
+    tokens = []
+    for number in range(size):
+        task = manager.start_next(number, now)
+        assert task is not None
+        tokens.append(task.task_token)
+    manager.request([LocalActivityCancel(RUN, seq) for seq in range(1, size // 2 + 1)], now)
+    while manager.take_cancel() is not None:
+        manager.next_deadline()
+    success = ActivityExecutionResult(completed=Success(result=payload("done")))
+    for token in tokens[size // 2 :]:
+        assert manager.complete(token, success, now)
+        manager.next_deadline()
+    manager.cancel_all(RUN)
+    for token in tokens[: size // 2]:
+        assert manager.complete(token, success, now)
+    assert manager.is_idle
+    events = manager.drain()
+    assert sum(isinstance(event, PermitReleased) for event in events) == size
+    assert sum(isinstance(event, Resolved) for event in events) == size - size // 2
+    assert sum(isinstance(event, CancelsDelivered) for event in events) == 1
+
+
+def remote_manager(size: int) -> None:
+    """Tasks of the server: all are cancelled at once, and all complete."""
+    manager = Activities(
+        ActivitySettings(namespace="namespace", task_queue="task-queue", identity="worker")
+    )
+    for number in range(size):
+        task = PollActivityTaskQueueResponse(task_token=b"task-%d" % number)
+        task.activity_type.name = "activity"
+        task.start_to_close_timeout.seconds = 100
+        manager.polled(task, number, 0.0)
+        assert manager.next_task() is not None
+    for number in range(size):
+        manager.cancel(b"task-%d" % number)
+    while manager.next_task() is not None:
+        manager.next_deadline()
+    for number in range(size):
+        completion = ActivityTaskCompletion(task_token=b"task-%d" % number)
+        completion.result.completed.result.data = b"1"
+        manager.complete(completion, 1.0)
+        manager.next_deadline()
+    for event in manager.drain():
+        if isinstance(event, ReportResult):
+            manager.reported(event.token)
+    assert manager.outstanding == 0
+
+
 def work_of(scene: Scene, size: int) -> int:
     """Lines of the core that the scene executes."""
     lines = 0
@@ -291,6 +360,8 @@ SCENES: dict[Scene, int] = {
     cancel_storm: 2_000,
     local_activities: 10_000,
     local_cancels: 2_000,
+    local_manager: 10_000,
+    remote_manager: 2_000,
 }
 
 

@@ -18,7 +18,7 @@ A task that the server has given up (not found, or by our own count timed out) i
 from __future__ import annotations
 
 import enum
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable
 from itertools import zip_longest
 from typing import Final, TypeAlias
@@ -91,7 +91,7 @@ class Activities:
         self._settings = settings
         self.reports: Final = ActivityReports(settings)
         self._activities: dict[bytes, RunningActivity] = {}
-        self._cancels: dict[bytes, ActivityTask] = {}
+        self._cancels: OrderedDict[bytes, ActivityTask] = OrderedDict()
         self._eager: deque[RunningActivity] = deque()
         self._polled: deque[RunningActivity] = deque()
         self._deadlines: Deadlines[tuple[bytes, _Timer]] = Deadlines()

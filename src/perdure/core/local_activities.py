@@ -21,7 +21,7 @@ of the cancellations; until then and after nothing of the run is resolved any mo
 from __future__ import annotations
 
 import enum
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -117,7 +117,7 @@ class LocalActivities:
         self._runs: dict[str, set[int]] = {}
         self._queue: deque[Entry] = deque()
         self._attempts: dict[bytes, _Attempt] = {}
-        self._cancels: dict[bytes, tuple[str, ActivityTask]] = {}
+        self._cancels: OrderedDict[bytes, tuple[str, ActivityTask]] = OrderedDict()
         self._withheld: Counter[str] = Counter()
         self._deadlines: Deadlines[tuple[EntryKey, _Timer]] = Deadlines()
         self._events: list[LocalEvent] = []
@@ -125,11 +125,6 @@ class LocalActivities:
         self._tokens_made = 0
 
     # What the shell asks
-
-    @property
-    def has_cancel(self) -> bool:
-        """There is something for `take_cancel`."""
-        return bool(self._cancels)
 
     @property
     def has_queued(self) -> bool:
