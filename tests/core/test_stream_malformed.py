@@ -403,16 +403,24 @@ def test_an_unforeseen_error_ends_the_work_on_its_own_run_only(
     assert len(stage.completion().commands) == 1
 
 
-def test_an_unforeseen_error_while_an_activation_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_an_unforeseen_error_while_an_activation_is_made(
+    monkeypatch: pytest.MonkeyPatch, attempt: int
+) -> None:
+    """The server is told once; the run leaves each time."""
     stage = Stage()
 
     def activation(self: WorkflowMachines) -> None:
         raise ZeroDivisionError("a fault in the machines")
 
     monkeypatch.setattr(WorkflowMachines, "activation", activation)
-    stage.poll(first_task())
-    assert "unexpected ZeroDivisionError" in stage.failure().failure.message
-    assert leaves(stage).reason == Reason.UNSPECIFIED
+    stage.poll(first_task(), attempt=attempt)
+    if attempt == 1:
+        assert "unexpected ZeroDivisionError" in stage.failure().failure.message
+        stage.report()
+    assert stage.eviction().reason == Reason.UNSPECIFIED
+    assert stage.take(outcomes.ReleasePermit).permit == "permit-1"
+    assert stage.stream.cached_runs == 0
 
 
 # Times that a server should have set

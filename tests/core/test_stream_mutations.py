@@ -9,7 +9,7 @@ eviction is answered, and a shutdown ends.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any
 
@@ -31,6 +31,7 @@ from perdure.core.completion import MalformedCompletion
 from perdure.core.local_requests import LocalActivityRequest, LocalOutcome, LocalResult
 from perdure.core.outcomes import ProblemKind
 from perdure.core.task import MalformedTask
+from perdure.core.workflow_machines import WorkflowMachines
 
 VARIANTS = [field.name for field in WorkflowCommand.DESCRIPTOR.oneofs_by_name["variant"].fields]
 
@@ -285,6 +286,35 @@ def test_the_worker_survives_whatever_comes_in(seed: int) -> None:
 def test_the_worker_survives_these(seed: int) -> None:
     """The same with seeds that are always tried."""
     World(seed).run()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_worker_survives_faults_of_its_own(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the machines of some runs raise, and whenever, the others do not notice."""
+    world, faults = World(seed), Random(seed)
+
+    def failing(name: str) -> Callable[..., Any]:
+        real = getattr(WorkflowMachines, name)
+
+        def method(machines: WorkflowMachines, *given: Any, **named: Any) -> Any:
+            if machines.run.run_id not in world.sound and faults.random() < 0.05:
+                raise ZeroDivisionError(f"a fault in {name}")
+            return real(machines, *given, **named)
+
+        return method
+
+    for name in (
+        "activation",
+        "query_activation",
+        "new_history",
+        "apply_next_sequence",
+        "iterate",
+        "outgoing_commands",
+        "local_resolution",
+        "needs_fetch_for_completion",
+    ):
+        monkeypatch.setattr(WorkflowMachines, name, failing(name))
+    world.run()
 
 
 def test_a_story_unbroken_comes_through() -> None:

@@ -396,6 +396,7 @@ class WorkflowStream:
             raise
         except Exception as error:
             run.crashed(error)
+            run.advance()
             return None
 
     def _go_on(self, run: ManagedRun) -> None:
