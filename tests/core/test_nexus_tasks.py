@@ -37,8 +37,8 @@ from temporalio.bridge.proto.nexus import NexusTaskCancelReason, NexusTaskComple
 
 from perdure.core.nexus_events import (
     NexusEvent,
+    NexusTaskDropped,
     NexusTaskOver,
-    NexusTaskRepeated,
     ReportNexusAnswer,
     TellLang,
     UnreadableTimeout,
@@ -153,8 +153,16 @@ def test_a_deadline_in_the_past_is_now() -> None:
 def test_a_task_that_came_already_is_not_handed_out_again() -> None:
     tasks = with_task()
     tasks.polled(polled(), "second permit", NOW, UNIX)
-    assert tasks.drain() == [NexusTaskRepeated("second permit")]
+    assert tasks.drain() == [NexusTaskDropped("second permit", "it is under way already")]
     assert tasks.outstanding == 1
+
+
+def test_a_task_that_asks_for_nothing_is_not_handed_out() -> None:
+    """The compiled core fails the poll instead, which ends the worker."""
+    tasks = NexusTasks(settings())
+    tasks.polled(PollNexusTaskQueueResponse(task_token=TOKEN), "permit", NOW, UNIX)
+    assert tasks.drain() == [NexusTaskDropped("permit", "missing request variant")]
+    assert tasks.outstanding == 0
 
 
 # Cancellation

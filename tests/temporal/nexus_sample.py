@@ -200,6 +200,12 @@ class Desk:
             raise
         return "waited"
 
+    @sync_operation
+    async def until_closing(self, ctx: StartOperationContext, input: None) -> str:
+        self.began.set()
+        await nexus.wait_for_worker_shutdown()
+        return f"closing: {nexus.is_worker_shutdown()}"
+
     @nexus.workflow_run_operation
     async def order(
         self, ctx: nexus.WorkflowRunOperationContext, input: list[str]

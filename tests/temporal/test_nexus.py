@@ -6,6 +6,8 @@ import asyncio
 import json
 import sys
 import uuid
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures.thread import BrokenThreadPool
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,7 @@ from temporalio.worker import (
     WorkerTuner,
 )
 from tests.core.support.official import needs_official_core
-from tests.temporal.nexus_sample import WORKFLOWS, Ask, Call, Desk
+from tests.temporal.nexus_sample import WORKFLOWS, Ask, Call, Desk, Threads
 from tests.temporal.nexus_stories import (
     STORIES,
     Told,
@@ -156,21 +158,48 @@ async def test_nexus_must_complete_task_to_shutdown(client: Client, queue: str) 
 async def test_operations_end_by_themselves_in_the_grace_period(client: Client, queue: str) -> None:
     endpoint = await create_endpoint(client, queue)
     desk = Desk()
-    worker = nexus_worker(client, queue, desk, graceful_shutdown_timeout=timedelta(minutes=1))
-    running = asyncio.create_task(worker.run())
-    handle = await client.start_workflow(
-        Call.run, Ask(endpoint, "wait"), id=queue, task_queue=queue
-    )
-    await desk.began.wait()
-    stopping = asyncio.create_task(worker.shutdown())
-    await asyncio.sleep(0.2)
-    assert not stopping.done()
-    desk.let_go.set()
-    await stopping
-    await running
-    assert not desk.reasons
+    async with nexus_worker(client, queue, desk, graceful_shutdown_timeout=timedelta(minutes=1)):
+        handle = await client.start_workflow(
+            Call.run, Ask(endpoint, "until_closing"), id=queue, task_queue=queue
+        )
+        await desk.began.wait()
     async with nexus_worker(client, queue, Desk()):
-        assert await handle.result() == "waited"
+        assert await handle.result() == "closing: True"
+
+
+async def test_nexus_and_workflows_in_workers_of_their_own(client: Client, queue: str) -> None:
+    endpoint = await create_endpoint(client, queue)
+    async with (
+        Worker(client, task_queue=queue, nexus_service_handlers=[Desk()]) as desk_worker,
+        Worker(client, task_queue=queue, workflows=WORKFLOWS),
+    ):
+        with pytest.raises(RuntimeError, match="overlapping worker task types"):
+            Worker(client, task_queue=queue, nexus_service_handlers=[Desk()])
+        desk_worker.client = await Client.connect(client.service_client.config.target_host)
+        ask = Ask(endpoint, "greet", "you")
+        result = await client.execute_workflow(Call.run, ask, id=queue, task_queue=queue)
+        assert result == "hello you"
+
+
+class Broken(ThreadPoolExecutor):
+    def submit(self, *args: Any, **kwargs: Any) -> Any:
+        raise BrokenThreadPool("no more threads")
+
+
+async def test_a_broken_executor_ends_the_worker(client: Client, queue: str) -> None:
+    endpoint = await create_endpoint(client, queue)
+    worker = Worker(
+        client,
+        task_queue=queue,
+        workflows=WORKFLOWS,
+        nexus_service_handlers=[Threads()],
+        nexus_task_executor=Broken(1),
+    )
+    ask = Ask(endpoint, "greet", "you", service="Threads")
+    handle = await client.start_workflow(Call.run, ask, id=queue, task_queue=queue)
+    with pytest.raises(RuntimeError, match="Nexus worker failed"):
+        await worker.run()
+    await handle.terminate()
 
 
 async def test_standalone_operations(client: Client, queue: str) -> None:

@@ -16,14 +16,15 @@ from google.protobuf.message import Message
 from temporalio.api.common.v1 import WorkflowExecution, WorkflowType
 from temporalio.api.history.v1 import History
 from temporalio.client import Client
-from temporalio.worker import Worker
+from temporalio.worker import PollerBehaviorSimpleMaximum, Worker
 from tests.temporal import sample
 from tests.temporal.fake_server import FakeServer, Refused, fake_server
+from tests.temporal.nexus_sample import Desk
 
 from perdure.temporal.bridge import retry
 from perdure.temporal.worker import polling
 
-POLLS = ("PollWorkflowTaskQueue", "PollActivityTaskQueue")
+POLLS = ("PollWorkflowTaskQueue", "PollActivityTaskQueue", "PollNexusTaskQueue")
 TRANSIENT = (1, 2, 4, 8, 10, 11, 13, 14, 15)
 """CANCELLED, UNKNOWN, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, ABORTED, OUT_OF_RANGE, INTERNAL,
 UNAVAILABLE, DATA_LOSS."""
@@ -52,8 +53,10 @@ def worker(client: Client, **options: Any) -> Worker:
         task_queue="queue",
         workflows=[sample.ManySteps],
         activities=[sample.greet],
+        nexus_service_handlers=[Desk()],
         max_concurrent_workflow_task_polls=2,
         max_concurrent_activity_task_polls=1,
+        nexus_task_poller_behavior=PollerBehaviorSimpleMaximum(1),
         **options,
     )
 
@@ -61,7 +64,7 @@ def worker(client: Client, **options: Any) -> Worker:
 @pytest.mark.parametrize("poll", POLLS)
 @pytest.mark.usefixtures("impatient")
 async def test_the_fault_of_the_world_is_asked_again(fake: FakeServer, poll: str) -> None:
-    usual = {"PollWorkflowTaskQueue": 2, "PollActivityTaskQueue": 1}
+    usual = {"PollWorkflowTaskQueue": 2, "PollActivityTaskQueue": 1, "PollNexusTaskQueue": 1}
     fake.script(poll, *(Refused(code) for code in TRANSIENT for _ in range(2)))
     client = await Client.connect(fake.target)
     async with asyncio.timeout(LIVENESS), worker(client):
@@ -82,7 +85,7 @@ async def test_the_fault_of_the_caller_ends_the_worker(
 
     client = await Client.connect(fake.target)
     failing = worker(client, on_fatal_error=note)
-    kind = "Workflow" if poll == "PollWorkflowTaskQueue" else "Activity"
+    kind = poll.removeprefix("Poll").removesuffix("TaskQueue")
     async with asyncio.timeout(LIVENESS):
         with pytest.raises(RuntimeError, match=f"^{kind} worker failed$") as raised:
             await failing.run()

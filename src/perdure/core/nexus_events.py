@@ -11,8 +11,8 @@ from perdure.core.nexus_reports import NexusRequest
 
 __all__ = [
     "NexusEvent",
+    "NexusTaskDropped",
     "NexusTaskOver",
-    "NexusTaskRepeated",
     "ReportNexusAnswer",
     "TellLang",
     "UnreadableTimeout",
@@ -53,10 +53,12 @@ class NexusTaskOver:
 
 
 @dataclass(frozen=True, slots=True)
-class NexusTaskRepeated:
-    """The server sent a task that is under way already; its permit is free."""
+class NexusTaskDropped:
+    """A task that lang does not get: it is under way already, or asks for nothing. Its permit is
+    free; `problem` is for the log."""
 
     permit: object
+    problem: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,5 +69,5 @@ class UnreadableTimeout:
 
 
 NexusEvent: TypeAlias = (
-    TellLang | ReportNexusAnswer | NexusTaskOver | NexusTaskRepeated | UnreadableTimeout
+    TellLang | ReportNexusAnswer | NexusTaskOver | NexusTaskDropped | UnreadableTimeout
 )

@@ -30,8 +30,8 @@ from perdure.core.deadlines import Deadlines
 from perdure.core.go_duration import parse_go_duration
 from perdure.core.nexus_events import (
     NexusEvent,
+    NexusTaskDropped,
     NexusTaskOver,
-    NexusTaskRepeated,
     ReportNexusAnswer,
     TellLang,
     UnreadableTimeout,
@@ -120,7 +120,10 @@ class NexusTasks:
     ) -> None:
         """A task from a poll, not an empty one, at `unix_nanos` since 1970."""
         if polled.task_token in self._tasks:
-            self._events.append(NexusTaskRepeated(permit))
+            self._events.append(NexusTaskDropped(permit, "it is under way already"))
+            return
+        if polled.request.WhichOneof("variant") is None:
+            self._events.append(NexusTaskDropped(permit, "missing request variant"))
             return
         running = _RunningTask(polled, permit, now)
         self._tasks[running.token] = running

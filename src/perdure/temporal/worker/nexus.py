@@ -13,8 +13,8 @@ from temporalio.bridge.proto.nexus import NexusTaskCompletion
 
 from perdure.core.nexus_events import (
     NexusEvent,
+    NexusTaskDropped,
     NexusTaskOver,
-    NexusTaskRepeated,
     ReportNexusAnswer,
     TellLang,
 )
@@ -146,8 +146,9 @@ class NexusShell:
             call.add_done_callback(self._calls.discard)
         elif isinstance(event, NexusTaskOver):
             self._over(event)
-        elif isinstance(event, NexusTaskRepeated):
+        elif isinstance(event, NexusTaskDropped):
             cast("Permit", event.permit).release()
+            self._warn(f"Received invalid nexus task: {event.problem}")
         else:
             self._warn(f"Failed to parse nexus timeout header value {event.value!r}")
 
