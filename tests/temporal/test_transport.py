@@ -156,9 +156,10 @@ async def test_tls_and_plain_text_do_not_mix() -> None:
 async def test_a_proxy_is_asked_to_connect(login: tuple[str, str] | None) -> None:
     async with stub_server() as server, relay(login=login) as proxy:
         config = HttpConnectProxyConfig(target_host=proxy.address, basic_auth=login)
-        client = await Client.connect(server.address, http_connect_proxy_config=config)
+        target = f"localhost:{server.port}"
+        client = await Client.connect(target, http_connect_proxy_config=config)
         await client.workflow_service.get_system_info(GetSystemInfoRequest())
-        assert proxy.heads[0].startswith(f"CONNECT {server.address} HTTP/1.")
+        assert proxy.heads[0].startswith(f"CONNECT {target} HTTP/1.")
         assert len(proxy.heads) == len(proxy.sent) == 1
 
 

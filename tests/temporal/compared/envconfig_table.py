@@ -5,6 +5,7 @@ Where a TOML fault is worded is the parser's own affair, so those texts are cut 
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
@@ -176,6 +177,17 @@ def files_and_variables() -> Iterator[tuple[str, Any]]:
                 )
 
 
+def pairs_of_variables() -> Iterator[tuple[str, Any]]:
+    one = envconfig.load_client_connect_config
+    for text in ("", TWO, f"[profile.default.tls]\n{TLS_PATHS}"):
+        for first, second in itertools.combinations(VARIABLES, 2):
+            variables = {**second, **first}
+            yield (
+                f"{text} with {variables}",
+                outcome(one, None, None, text.encode(), False, False, True, variables),
+            )
+
+
 def paths(folder: Path) -> Iterator[tuple[str, Any]]:
     one, every = envconfig.load_client_connect_config, envconfig.load_client_config
     home = folder / "home"
@@ -206,5 +218,9 @@ def paths(folder: Path) -> Iterator[tuple[str, Any]]:
         yield f"variables {wrong!r}", outcome(every, None, b"", False, wrong)
 
 
-answers = {**dict(files_and_variables()), **dict(paths(Path(sys.argv[1])))}
+answers = {
+    **dict(files_and_variables()),
+    **dict(pairs_of_variables()),
+    **dict(paths(Path(sys.argv[1]))),
+}
 json.dump(answers, sys.stdout, default=repr)
