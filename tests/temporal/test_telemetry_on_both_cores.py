@@ -67,3 +67,10 @@ async def test_metrics_of_workflows_survive_replays(server: str) -> None:
     official, ours = await asyncio.to_thread(on_both_cores, "workflow_metrics.py", server)
     assert ours == official
     assert [update[4] for update in ours if update[0] == "own-counter"] == [1, 10, 100]
+
+
+async def test_nexus_tasks_and_resources_have_the_official_metrics(server: str) -> None:
+    official, ours = await asyncio.to_thread(on_both_cores, "nexus_metrics.py", server)
+    assert ours == official
+    for name in ("resource_slots_cpu_usage", "nexus_task_execution_failed", "NexusWorker"):
+        assert any(name in line for line in ours), name

@@ -24,6 +24,9 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 ONCE = RetryPolicy(maximum_attempts=1)
 SHORT, LONG = timedelta(milliseconds=300), timedelta(seconds=20)
+_WAITING = 4
+"""Events of a workflow that does nothing, once its first task is done."""
+
 BENIGN = ApplicationErrorCategory.BENIGN
 
 
@@ -163,7 +166,6 @@ async def _use(client: Client, queue: str) -> None:
             args=args,
             id=str(uuid.uuid4()),
             task_queue=queue,
-            task_timeout=timedelta(seconds=2),
         )
 
     everything = await started(Everything.run)
@@ -174,7 +176,8 @@ async def _use(client: Client, queue: str) -> None:
         with suppress(WorkflowFailureError):
             await failing.result()
     waiting = await started(Waits.run)
-    await asyncio.sleep(0.2)
+    while (await waiting.describe()).history_length < _WAITING:  # noqa: ASYNC110 - a server
+        await asyncio.sleep(0.05)
     await waiting.cancel()
     with suppress(WorkflowFailureError):
         await waiting.result()
