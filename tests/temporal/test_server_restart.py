@@ -24,7 +24,6 @@ from temporalio.worker import Worker
 
 SHORT = timedelta(seconds=3)
 WORKFLOWS = 10
-STEPS = 6
 LIVENESS = 100.0
 
 
@@ -95,34 +94,48 @@ async def restartable(database: Path) -> AsyncIterator[Restartable]:
         await server.kill()
 
 
-@pytest.mark.timeout(150)
-async def test_a_server_that_is_killed_and_comes_back(tmp_path: Path) -> None:
+async def survive(database: Path, *, kills: int, steps: int) -> None:
+    """Run workflows on a server that is killed so often while they run."""
     queue = str(uuid.uuid4())
-    reached = asyncio.Event()
+    done = asyncio.Semaphore(0)
 
     @activity.defn(name="step")
     async def counted(number: int) -> int:
-        if number == STEPS // 3:
-            reached.set()
+        done.release()
         return await step(number)
 
-    async with asyncio.timeout(LIVENESS), restartable(tmp_path / "database") as server:
+    async with restartable(database) as server:
         client = await server.client()
         async with Worker(client, task_queue=queue, workflows=[Steps], activities=[counted]):
             handles = [
                 await client.start_workflow(
                     Steps.run,
-                    STEPS,
+                    steps,
                     id=f"{queue}-{number}",
                     task_queue=queue,
                     task_timeout=timedelta(seconds=2),
                 )
                 for number in range(WORKFLOWS)
             ]
-            await reached.wait()
-            await server.kill()
-            await asyncio.sleep(0.3)
-            await server.start()
-            await server.client()
+            for _ in range(kills):
+                for _ in range(2 * WORKFLOWS):
+                    await done.acquire()
+                await server.kill()
+                await asyncio.sleep(0.3)
+                await server.start()
+                await server.client()
             results = await asyncio.gather(*(handle.result() for handle in handles))
-    assert results == [sum(range(STEPS))] * WORKFLOWS
+    assert results == [sum(range(steps))] * WORKFLOWS
+
+
+@pytest.mark.timeout(150)
+async def test_a_server_that_is_killed_and_comes_back(tmp_path: Path) -> None:
+    async with asyncio.timeout(LIVENESS):
+        await survive(tmp_path / "database", kills=1, steps=6)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+async def test_a_server_that_is_killed_again_and_again(tmp_path: Path) -> None:
+    async with asyncio.timeout(500):
+        await survive(tmp_path / "database", kills=6, steps=30)

@@ -63,7 +63,7 @@ class PackageMissing(WorldError):
 
     def __init__(self, what: str, package: str, extra: str = "temporal") -> None:
         super().__init__(
-            f"{what} need the package {package}, which is not installed: "
+            f"{what} needs the package {package}, which is not installed: "
             f"pip install perdure[{extra}]"
         )
         self.what = what

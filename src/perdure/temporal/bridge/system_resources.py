@@ -85,7 +85,7 @@ def _psutil() -> Any:
     try:
         return importlib.import_module("psutil")
     except ImportError:
-        raise PackageMissing("resource based slot suppliers", "psutil") from None
+        raise PackageMissing("measuring the use of memory and processor", "psutil") from None
 
 
 def _ancestry(groups: Path, own_group: Path) -> list[Path]:
