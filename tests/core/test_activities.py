@@ -12,6 +12,7 @@ from temporalio.api.common.v1 import (
     WorkflowExecution,
     WorkflowType,
 )
+from temporalio.api.enums.v1 import ActivityTaskFailedCause
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.workflowservice.v1 import (
     PollActivityTaskQueueResponse,
@@ -660,6 +661,34 @@ def test_the_version_of_the_worker_is_told() -> None:
     assert by_deployment.deployment_options.deployment_name == "deployment"
     assert by_deployment.deployment_options.build_id == "2"
     assert not by_deployment.HasField("worker_version_capabilities")
+
+
+def test_an_answer_names_the_build_and_a_failure_its_cause() -> None:
+    deployment = DeploymentVersion("deployment", "2", use_worker_versioning=True)
+    reports = ActivityReports(ActivitySettings("n", "q", "me", versioning=deployment))
+    answer = reports.result(b"token", failed(), last_details=None, by_shutdown=False)
+    assert isinstance(answer, RespondActivityTaskFailedRequest)
+    assert answer.worker_version.build_id == "2"
+    assert not answer.worker_version.use_versioning
+    assert answer.cause == (
+        ActivityTaskFailedCause.ACTIVITY_TASK_FAILED_CAUSE_ACTIVITY_WORKER_UNHANDLED_FAILURE
+    )
+    too_large = reports.too_large(b"token", "large")
+    assert too_large.cause == (
+        ActivityTaskFailedCause.ACTIVITY_TASK_FAILED_CAUSE_PAYLOADS_TOO_LARGE
+    )
+
+
+def test_a_heartbeat_that_is_too_large_cancels_an_activity_that_is_over(world: World) -> None:
+    world.start()
+    world.beat(1)
+    world.manager.drain()
+    world.answer(HeartbeatAnswer.TOO_LARGE)
+    cancel = world.take().cancel
+    assert cancel.reason == ActivityCancelReason.CANCELLED
+    assert cancel.details.is_cancelled
+    world.complete(cancelled())
+    assert world.over().outcome is ActivityOutcome.CANCELLED
 
 
 def test_max_worker_acts_per_second_respected() -> None:

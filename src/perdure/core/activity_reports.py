@@ -48,6 +48,9 @@ ActivityRequest: TypeAlias = (
     | RespondActivityTaskCanceledRequest
 )
 
+_UNHANDLED: Final = (
+    ActivityTaskFailedCause.ACTIVITY_TASK_FAILED_CAUSE_ACTIVITY_WORKER_UNHANDLED_FAILURE
+)
 _SHUTDOWN_TYPE: Final = "WorkerShutdown"
 
 
@@ -212,7 +215,8 @@ class ActivityReports:
             return self._completed(token, Payloads(payloads=[result.completed.result]))
         if kind is ActivityOutcome.FAILED:
             request = self._failed(token, result.failed.failure, last_details)
-            request.cause = ActivityTaskFailedCause.ValueType(result.failed.cause)
+            if result.failed.cause:
+                request.cause = ActivityTaskFailedCause.ValueType(result.failed.cause)
             return request
         if by_shutdown:
             return self._failed(token, _stopped_by_shutdown(), last_details)
@@ -244,6 +248,7 @@ class ActivityReports:
             task_token=token,
             failure=failure,
             last_heartbeat_details=last_details,
+            cause=_UNHANDLED,
             identity=self._settings.identity,
             namespace=self._settings.namespace,
             worker_version=self._stamp,

@@ -15,7 +15,6 @@ from temporalio.api.command.v1.message_pb2 import Command
 from temporalio.api.common.v1.message_pb2 import (
     MeteringMetadata,
     Payloads,
-    WorkerVersionStamp,
 )
 from temporalio.api.enums.v1.command_type_pb2 import CommandType
 from temporalio.api.enums.v1.failed_cause_pb2 import WorkflowTaskFailedCause
@@ -34,8 +33,8 @@ from temporalio.api.workflowservice.v1.request_response_pb2 import (
 )
 from temporalio.bridge.proto.workflow_commands.workflow_commands_pb2 import QueryResult
 
-from perdure.core.outcomes import BuildId, DeploymentVersion, Problem, ProblemKind, StreamSettings
-from perdure.core.worker_version import deployment_options
+from perdure.core.outcomes import DeploymentVersion, Problem, ProblemKind, StreamSettings
+from perdure.core.worker_version import deployment_options, version_stamp
 
 __all__ = ["TOO_LARGE", "Reports", "choose_eager", "problem_of", "too_large_failure"]
 
@@ -86,10 +85,7 @@ class Reports:
         self._settings = settings
         self._sticky = _sticky_attributes(settings)
         versioning = settings.versioning
-        self._stamp = WorkerVersionStamp(
-            build_id=versioning.build_id,
-            use_versioning=isinstance(versioning, BuildId) and versioning.use_for_versioning,
-        )
+        self._stamp = version_stamp(versioning)
         self._deployment = deployment_options(versioning)
 
     def complete(

@@ -38,10 +38,9 @@ def version_capabilities(versioning: Versioning) -> WorkerVersionCapabilities:
     )
 
 
-def version_stamp(versioning: Versioning) -> WorkerVersionStamp | None:
-    """For a worker that is known only by its build id."""
-    if not isinstance(versioning, BuildId):
-        return None
+def version_stamp(versioning: Versioning) -> WorkerVersionStamp:
+    """For the answers of any worker."""
     return WorkerVersionStamp(
-        build_id=versioning.build_id, use_versioning=versioning.use_for_versioning
+        build_id=versioning.build_id,
+        use_versioning=isinstance(versioning, BuildId) and versioning.use_for_versioning,
     )

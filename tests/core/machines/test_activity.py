@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from temporalio.api.common.v1 import ActivityType
-from temporalio.api.enums.v1 import RetryState
+from temporalio.api.enums.v1 import RetryState, TaskQueueKind
 from temporalio.bridge.proto.workflow_commands.workflow_commands_pb2 import (
     ActivityCancellationType,
 )
@@ -125,6 +125,7 @@ def test_the_command_carries_what_lang_said() -> None:
     assert attributes.activity_id == "id"
     assert attributes.activity_type.name == "type"
     assert attributes.task_queue.name == "other"
+    assert attributes.task_queue.kind == TaskQueueKind.TASK_QUEUE_KIND_NORMAL
     assert list(attributes.input.payloads) == [payload(1)]
     assert attributes.header.fields["key"] == payload(2)
     assert attributes.start_to_close_timeout.seconds == 3

@@ -18,6 +18,7 @@ from typing import Final
 
 from temporalio.api.command.v1.message_pb2 import Command
 from temporalio.api.enums.v1 import CommandType, EventType
+from temporalio.api.enums.v1.task_queue_pb2 import TaskQueueKind
 from temporalio.api.history.v1.message_pb2 import HistoryEvent
 from temporalio.bridge.proto.activity_result.activity_result_pb2 import (
     ActivityResolution,
@@ -325,6 +326,7 @@ class ActivityMachine(Machine):
         attributes.activity_id = schedule.activity_id
         attributes.activity_type.name = schedule.activity_type
         attributes.task_queue.name = schedule.task_queue
+        attributes.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
         attributes.header.SetInParent()
         fill_map(attributes.header.fields, schedule.headers)
         if schedule.arguments:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from temporalio.api.command.v1.message_pb2 import Command
 from temporalio.api.common.v1.message_pb2 import Payloads
 from temporalio.api.enums.v1 import CommandType, EventType, RetryState, TimeoutType
+from temporalio.api.enums.v1.task_queue_pb2 import TaskQueueKind
 from temporalio.api.failure.v1.message_pb2 import Failure
 from temporalio.api.history.v1.message_pb2 import HistoryEvent
 from temporalio.bridge.proto.child_workflow.child_workflow_pb2 import (
@@ -299,6 +300,7 @@ class ChildWorkflowMachine(Machine):
         attributes.workflow_id = start.workflow_id
         attributes.workflow_type.name = start.workflow_type
         attributes.task_queue.name = start.task_queue
+        attributes.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
         if start.input:
             attributes.input.payloads.extend(start.input)
         copy_fields(start, attributes, _COPIED)

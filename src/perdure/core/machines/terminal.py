@@ -10,6 +10,7 @@ from typing import ClassVar, Final
 
 from temporalio.api.command.v1.message_pb2 import Command
 from temporalio.api.enums.v1 import CommandType, EventType
+from temporalio.api.enums.v1.task_queue_pb2 import TaskQueueKind
 
 from perdure.core.commands import LangCommand
 from perdure.core.machines.fields import copy_fields, fill_map, uses_workflow_build_id
@@ -139,6 +140,7 @@ class ContinueAsNewMachine(TerminalMachine):
         attributes = command.continue_as_new_workflow_execution_command_attributes
         attributes.workflow_type.name = body.workflow_type
         attributes.task_queue.name = body.task_queue
+        attributes.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
         if body.arguments:
             attributes.input.payloads.extend(body.arguments)
         copy_fields(body, attributes, _CONTINUED)
