@@ -7,6 +7,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from temporalio.api.history.v1 import History
 from temporalio.client import Client, WorkflowHistory
 from temporalio.worker import Replayer, Worker
 from temporalio.workflow import NondeterminismError
+from tests.core.support.history_builder import HistoryBuilder
 from tests.temporal import sample
 
 from perdure.temporal.worker.replay import InvalidHistory, task_of
@@ -34,6 +36,15 @@ class FailingSteps:
     @workflow.run
     async def run(self, activities: int, timers: int) -> int:
         raise RuntimeError("no more")
+
+
+@workflow.defn
+class SleepThenLocal:
+    @workflow.run
+    async def run(self) -> None:
+        await workflow.sleep(1)
+        timeout = timedelta(seconds=5)
+        await workflow.execute_local_activity("never run", start_to_close_timeout=timeout)
 
 
 async def record(client: Client, name: type, *arguments: object) -> WorkflowHistory:
@@ -97,6 +108,27 @@ async def test_replay_ends_with_an_open_task(client: Client) -> None:
         await replayer.replay_workflow(
             WorkflowHistory(history.workflow_id, history.events[: index + 1])
         )
+
+
+async def test_a_replay_is_not_a_long_task(
+    client: Client, capfd: pytest.CaptureFixture[str]
+) -> None:
+    history = await record(client, sample.ManySteps, 1, 1)
+    capfd.readouterr()
+    await Replayer(workflows=[sample.ManySteps]).replay_workflow(history)
+    assert "Workflow task duration exceeded" not in capfd.readouterr().out
+
+
+async def test_replay_ends_while_a_local_activity_runs() -> None:
+    """A replay runs no local activity: a history without its marker ends where it begins."""
+    built = HistoryBuilder(workflow_type="SleepThenLocal")
+    built.started()
+    built.full_task()
+    timer = built.timer_started()
+    built.timer_fired(timer)
+    built.task_scheduled_and_started()
+    history = WorkflowHistory(built.workflow_id, built.events)
+    await Replayer(workflows=[SleepThenLocal]).replay_workflow(history)
 
 
 def test_a_history_without_its_start_is_refused() -> None:

@@ -92,7 +92,8 @@ class ReplayWorker:
             self._busy = True
             if not accepted.done():
                 accepted.set_result(None)
-            self._shell.feed(outcomes.NewTask(task, _Permit(), 0.0))
+            now = asyncio.get_running_loop().time()
+            self._shell.feed(outcomes.NewTask(task, _Permit(), now))
         elif self._closed and not self._ended:
             self._ended = True
             self._shell.feed(outcomes.ShutdownRequested())
