@@ -21,6 +21,7 @@ async def server() -> AsyncIterator[str]:
         dev_server_extra_args=[
             *("--search-attribute", "PerdureKeyword=Keyword"),
             *("--dynamic-config-value", "nexusoperation.enableStandalone=true"),
+            *("--dynamic-config-value", "history.enableSignalWithStartFromWorkflow=true"),
         ],
     ) as environment:
         yield environment.client.service_client.config.target_host

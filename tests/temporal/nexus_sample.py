@@ -21,7 +21,7 @@ from nexusrpc.handler import (
 from temporalio import nexus, workflow
 from temporalio.exceptions import ApplicationError
 
-__all__ = ["WORKFLOWS", "Ask", "Call", "Desk", "Order", "Threads"]
+__all__ = ["WORKFLOWS", "Ask", "Call", "Desk", "Order", "SendOrder", "Threads"]
 
 
 @workflow.defn
@@ -114,6 +114,22 @@ class Call:
     @workflow.query
     def resolved(self) -> bool:
         return self._resolved
+
+
+@workflow.defn
+class SendOrder:
+    """Signals an order, which is started for it: the server's own Nexus service does that."""
+
+    @workflow.run
+    async def run(self, id: str, end: str) -> None:
+        await workflow.signal_with_start_workflow(
+            Order.run,
+            "wait",
+            id=id,
+            task_queue=workflow.info().task_queue,
+            signal=Order.finish,
+            signal_args=[end],
+        )
 
 
 def _duration(seconds: float | None) -> timedelta | None:
@@ -247,4 +263,4 @@ class Threads:
         return "waited"
 
 
-WORKFLOWS: list[type] = [Call, Order]
+WORKFLOWS: list[type] = [Call, Order, SendOrder]

@@ -28,7 +28,7 @@ from temporalio.worker import (
     WorkerTuner,
 )
 from tests.core.support.official import needs_official_core
-from tests.temporal.nexus_sample import WORKFLOWS, Ask, Call, Desk, Threads
+from tests.temporal.nexus_sample import WORKFLOWS, Ask, Call, Desk, SendOrder, Threads
 from tests.temporal.nexus_stories import (
     STORIES,
     Told,
@@ -140,6 +140,16 @@ async def test_callers_and_handlers_are_linked(client: Client, queue: str) -> No
     (back,) = callback.links
     assert back.workflow_event.workflow_id == queue
     assert back.workflow_event.run_id == caller.result_run_id
+
+
+async def test_a_workflow_signals_and_starts_another_one(client: Client, queue: str) -> None:
+    """The endpoint of the server itself, which answers without any worker."""
+    order = f"order-{queue}"
+    async with nexus_worker(client, queue, Desk()):
+        await client.execute_workflow(
+            SendOrder.run, args=[order, "sent"], id=queue, task_queue=queue
+        )
+        assert await client.get_workflow_handle(order).result() == "sent"
 
 
 async def test_nexus_must_complete_task_to_shutdown(client: Client, queue: str) -> None:
