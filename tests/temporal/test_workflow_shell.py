@@ -100,6 +100,17 @@ async def begun(service: Service) -> tuple[WorkflowShell, Slot]:
     return shell, slot
 
 
+async def test_a_task_with_times_that_are_none() -> None:
+    """They are for metrics only."""
+    shell = WorkflowShell(settings(), Service(), journal=Journal(Log(None)))
+    built = single_timer()
+    task = built.poll(built.to_task(1))
+    task.scheduled_time.seconds = -(2**60)
+    task.started_time.seconds = 2**60
+    shell.new_task(task, Slot())
+    assert (await activation(shell)).jobs[0].HasField("initialize_workflow")
+
+
 async def test_lang_may_go_on_while_its_answer_is_reported() -> None:
     """Nothing else happens with the run meanwhile, and its slot is held."""
     service = Service()

@@ -23,7 +23,7 @@ from perdure.temporal.bridge.errors import RPCError
 from perdure.temporal.bridge.slots import ActivitySlotInfo, Dealer, Permit
 from perdure.temporal.worker.journal import Journal
 from perdure.temporal.worker.mailbox import Mailbox
-from perdure.temporal.worker.metrics import WorkerMetrics
+from perdure.temporal.worker.metrics import WorkerMetrics, seconds_between
 from perdure.temporal.worker.polling import Pace, Pollers
 from perdure.temporal.worker.service import TooLargeToSend, WorkflowService
 from perdure.temporal.worker.settings import WorkerSettings
@@ -99,10 +99,9 @@ class ActivityShell(EagerActivities):
         self, task: PollActivityTaskQueueResponse, permit: Permit, *, eager: bool
     ) -> None:
         permit.mark_used(ActivitySlotInfo(task.activity_type.name))
-        scheduled = task.current_attempt_scheduled_time
-        waited = task.started_time.ToNanoseconds() - scheduled.ToNanoseconds()
+        waited = seconds_between(task.current_attempt_scheduled_time, task.started_time)
         self._metrics.activity_received(
-            task.activity_type.name, task.workflow_type.name, eager=eager, waited=waited / 1e9
+            task.activity_type.name, task.workflow_type.name, eager=eager, waited=waited
         )
 
     async def _reserve(self) -> Permit:

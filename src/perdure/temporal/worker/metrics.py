@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from typing import Final
 
+from google.protobuf.timestamp_pb2 import Timestamp
+
 from perdure.core.activity_events import ActivityOver
 from perdure.core.activity_reports import ActivityOutcome
 from perdure.core.local_requests import AttemptOver, LocalOutcome
 from perdure.core.outcomes import Counted
 from perdure.temporal.bridge.core_metrics import CoreMetrics
 
-__all__ = ["SILENT", "PollMetrics", "WorkerMetrics"]
+__all__ = ["SILENT", "PollMetrics", "WorkerMetrics", "seconds_between"]
 
 _WORKER_TYPES: Final = {
     "workflow": "WorkflowWorker",
@@ -33,6 +35,11 @@ _POLLS: Final = {
     "nexus_task": ("", "nexus_poll_no_task"),
 }
 """By type of poller, what is counted for a poll with a task and for one without."""
+
+
+def seconds_between(since: Timestamp, until: Timestamp) -> float:
+    """What is measured with times that are out of range is nonsense, but breaks nothing."""
+    return until.seconds - since.seconds + (until.nanos - since.nanos) / 1e9
 
 
 class PollMetrics:

@@ -101,7 +101,8 @@ class NexusShell:
         unix_nanos = time.time_ns()
         waited = None
         if task.request.HasField("scheduled_time"):
-            waited = (unix_nanos - task.request.scheduled_time.ToNanoseconds()) / 1e9
+            scheduled = task.request.scheduled_time
+            waited = unix_nanos / 1e9 - scheduled.seconds - scheduled.nanos / 1e9
         self._metrics.nexus_task_received(waited)
         self._tasks.polled(task, permit, _now(), unix_nanos)
         self._pump()

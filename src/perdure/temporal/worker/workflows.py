@@ -32,7 +32,7 @@ from perdure.temporal.bridge.slots import Permit, WorkflowSlotInfo
 from perdure.temporal.worker import call_sites
 from perdure.temporal.worker.journal import Journal
 from perdure.temporal.worker.mailbox import Mailbox
-from perdure.temporal.worker.metrics import SILENT, WorkerMetrics
+from perdure.temporal.worker.metrics import SILENT, WorkerMetrics, seconds_between
 from perdure.temporal.worker.service import TooLargeToSend
 from perdure.temporal.worker.tracing import new_stream
 
@@ -140,8 +140,8 @@ class WorkflowShell:
         """A task from a poll."""
         permit.mark_used(WorkflowSlotInfo(task.workflow_type.name, sticky))
         if task.HasField("started_time") and task.HasField("scheduled_time"):
-            waited = task.started_time.ToNanoseconds() - task.scheduled_time.ToNanoseconds()
-            self._metrics.workflow_task_received(waited / 1e9)
+            waited = seconds_between(task.scheduled_time, task.started_time)
+            self._metrics.workflow_task_received(waited)
         self.feed(outcomes.NewTask(task, permit, asyncio.get_running_loop().time()))
 
     def complete(self, raw: bytes) -> None:
