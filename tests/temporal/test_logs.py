@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import queue
+import sys
 import time
 import uuid
 from collections.abc import Callable
@@ -103,6 +105,15 @@ def test_colors_can_be_switched_off(
 def test_a_directive_that_cannot_be_read_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(filter="target=LOUD")))
     assert "ignoring `target=LOUD`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_console_that_is_gone_stops_nobody(monkeypatch: pytest.MonkeyPatch, closed: bool) -> None:
+    console = io.StringIO()
+    console.close()
+    monkeypatch.setattr(sys, "stdout", console if closed else None)
+    runtime = Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(filter="info")))
+    runtime._core_runtime.write_test_info_log("unheard", "x")
 
 
 def entries(act: Callable[[Journal], None]) -> list[tuple[int, str, str]]:

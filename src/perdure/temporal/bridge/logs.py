@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from perdure.temporal.bridge.console import console_format
@@ -55,7 +56,7 @@ class Log:
             return
         entry = BufferedLogEntry(target, message, level, fields)
         if self._forward is None:
-            sys.stdout.write(self._format(entry))
+            self._print(entry)
             return
         with self._lock:
             self._waiting.append(entry)
@@ -67,6 +68,12 @@ class Log:
             timer = threading.Timer(_PAUSE, self._flush)
             timer.daemon = True
             timer.start()
+
+    def _print(self, entry: BufferedLogEntry) -> None:
+        """A console that is closed or cannot show the text must not stop who wrote it."""
+        if sys.stdout is not None:
+            with suppress(OSError, ValueError):
+                sys.stdout.write(self._format(entry))
 
     def _flush(self) -> None:
         with self._lock:
