@@ -74,3 +74,9 @@ async def test_nexus_tasks_and_resources_have_the_official_metrics(server: str) 
     assert ours == official
     for name in ("resource_slots_cpu_usage", "nexus_task_execution_failed", "NexusWorker"):
         assert any(name in line for line in ours), name
+
+
+def test_every_attempt_of_a_call_is_measured_in_the_official_way() -> None:
+    official, ours = on_both_cores("request_metrics.py")
+    assert ours == official
+    assert [["status_code", "TRANSPORT_ERROR"] in update for update in ours].count(True) == 1

@@ -179,7 +179,7 @@ class ClientRef:
             try:
                 answer = await self._attempt(rpc, request, headers, deadline)
             except RPCError as error:
-                record.failed(error.code)
+                record.failed(error)
                 delay = retries.after(error.code, error.message, time.monotonic())
                 if not retry or delay is None or is_completion_lost(error.details):
                     raise

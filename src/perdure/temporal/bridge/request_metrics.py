@@ -10,6 +10,7 @@ import time
 from typing import Any, Final
 
 from perdure.temporal.bridge.core_metrics import CoreMetrics, Label
+from perdure.temporal.bridge.errors import RPCError
 from perdure.temporal.bridge.rpcs import Rpc
 
 __all__ = ["RequestMetrics", "RequestRecord"]
@@ -33,6 +34,9 @@ _CODES: Final = (
     "DATA_LOSS",
     "UNAUTHENTICATED",
 )
+_NO_CONNECTION: Final = "failed to connect to all addresses"
+"""How gRPC begins the text of a call that never left; no server has seen it."""
+
 _WITHOUT_TASK_QUEUE: Final = frozenset({"shutdown_worker", "start_activity_execution"})
 """Requests that name a task queue which the official core does not put on their metrics."""
 
@@ -58,8 +62,8 @@ class RequestRecord:
     def attempt(self) -> None:
         """The request is sent now, maybe not for the first time."""
 
-    def failed(self, code: int) -> None:
-        """The attempt ended with this gRPC code."""
+    def failed(self, error: RPCError) -> None:
+        """The attempt ended so."""
 
     def succeeded(self) -> None:
         """The attempt was answered."""
@@ -80,9 +84,11 @@ class _Recording(RequestRecord):
         self._started = time.monotonic()
         self._metrics.count(self._name)
 
-    def failed(self, code: int) -> None:
+    def failed(self, error: RPCError) -> None:
         self.succeeded()
-        shown = _CODES[code] if code < len(_CODES) else str(code)
+        shown = _CODES[error.code] if error.code < len(_CODES) else str(error.code)
+        if error.message.startswith(_NO_CONNECTION):
+            shown = "TRANSPORT_ERROR"
         self._metrics.labelled(status_code=shown).count(f"{self._name}_failure")
 
     def succeeded(self) -> None:
