@@ -176,6 +176,28 @@ async def test_a_workflow_starts_eagerly(client: Client, queue: str) -> None:
     assert attributes.eager_execution_accepted
 
 
+async def test_a_start_from_another_loop_is_not_eager(client: Client, queue: str) -> None:
+    """A worker belongs to the loop that polls it; its client may be used from any."""
+
+    async def start() -> None:
+        await client.start_workflow(
+            sample.ManySteps.run,
+            args=[1, 0],
+            id=queue,
+            task_queue=queue,
+            request_eager_start=True,
+        )
+
+    async with steps_worker(client, queue):
+        await run_steps(client, queue)
+        await asyncio.to_thread(asyncio.run, start())
+        handle = client.get_workflow_handle(queue)
+        assert await handle.result() == 1
+    started = (await handle.fetch_history()).events[0]
+    attributes = started.workflow_execution_started_event_attributes
+    assert not attributes.eager_execution_accepted
+
+
 async def test_activity_tasks_from_completion_are_delivered(
     client: Client, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -102,6 +102,11 @@ class WorkerEnding:
         if self.begun:
             self.begin()
 
+    @property
+    def polled_here(self) -> bool:
+        """Whether lang polls on the running loop: work for the worker may come from no other."""
+        return self._loop is asyncio.get_running_loop()
+
     def begin(self) -> None:
         """Ask for nothing new. May be called again, and from anywhere: without a running loop it
         happens on the one that polls, now or from its first poll on."""

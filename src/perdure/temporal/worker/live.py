@@ -249,9 +249,11 @@ class LiveWorker:
     # What its client asks
 
     def try_reserve_workflow(self) -> Permit | None:
-        """A slot for the first task of a workflow; only for a worker that lang polls."""
+        """A slot for the first task of a workflow; only if lang polls the worker on this loop."""
         polls = self._parts.workflow_polls
         if self._ending.begun or polls is None or not polls.started:
+            return None
+        if not self._ending.polled_here:
             return None
         return self._parts.dealers.workflow.try_reserve()
 
