@@ -404,6 +404,7 @@ async def test_an_activity_has_its_grace(fake: FakeServer) -> None:
     )
     await lang.end()
     assert len(fake.requests["RespondActivityTaskCompleted"]) == 1
+    assert not lang.core._parts.activities._alarm.is_set, "the hour of grace is not waited for"
 
 
 # What is waited for

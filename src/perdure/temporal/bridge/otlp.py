@@ -147,7 +147,9 @@ def _exporter(config: OpenTelemetryConfig) -> MetricExporter:
 
         exporter = _exporter_class(http=config.http)
     except ImportError as error:
-        raise PackageMissing("metrics by OTLP", error.name or "opentelemetry", "otel") from None
+        raise PackageMissing(
+            "the export of metrics by OTLP", error.name or "opentelemetry", "otel"
+        ) from None
     delta = config.metric_temporality_delta
     temporality = AggregationTemporality.DELTA if delta else AggregationTemporality.CUMULATIVE
     options: dict[str, Any] = {} if config.http else {"insecure": config.url.startswith("http:")}

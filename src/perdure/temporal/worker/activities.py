@@ -21,6 +21,7 @@ from perdure.core.activity_events import (
 from perdure.core.activity_reports import ActivitySettings
 from perdure.temporal.bridge.errors import RPCError
 from perdure.temporal.bridge.slots import ActivitySlotInfo, Dealer, Permit
+from perdure.temporal.worker.alarm import Alarm
 from perdure.temporal.worker.journal import Journal
 from perdure.temporal.worker.mailbox import Mailbox
 from perdure.temporal.worker.metrics import WorkerMetrics, seconds_between
@@ -59,7 +60,7 @@ class ActivityShell(EagerActivities):
         self._on_finished = on_finished
         self._finished = False
         self._pace = Pace(settings.max_activities_per_second)
-        self._timer: asyncio.TimerHandle | None = None
+        self._alarm = Alarm(self._wake)
         self._calls: set[asyncio.Task[None]] = set()
         self._started = False
         self._stopping = False
@@ -157,6 +158,10 @@ class ActivityShell(EagerActivities):
         while self._calls:
             await asyncio.wait(list(self._calls))
 
+    def close(self) -> None:
+        """The worker has ended."""
+        self._alarm.close()
+
     # Out
 
     def _next_task(self) -> bytes | None:
@@ -175,21 +180,12 @@ class ActivityShell(EagerActivities):
                 if isinstance(event, ActivityOver):
                     self._metrics.activity_ended(event, time.time() - event.scheduled)
                 cast("Permit", event.permit).release()
-        self._set_timer()
+        self._alarm.set(manager.next_deadline())
         if manager.is_finished and not self._finished:
             self._finished = True
             self._on_finished()
 
-    def _set_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        deadline = self._manager.next_deadline()
-        if deadline is not None:
-            self._timer = asyncio.get_running_loop().call_at(deadline, self._wake)
-
     def _wake(self) -> None:
-        self._timer = None
         self._manager.wake(_now())
         self._pump()
 

@@ -136,12 +136,19 @@ class WorkerEnding:
                 await parts.activities.idle()
             if parts.nexus is not None:
                 await parts.nexus.over()
+            self._close()
             await parts.dealers.all_returned(_PERMITS_RETURN)
         finally:
             if self._report is not None:
                 self._report.cancel()
         if left := self.waiting_for():
             self._journal.ended_with(left)
+
+    def _close(self) -> None:
+        """No timer and no wish for a slot outlives the worker."""
+        for part in (self._parts.workflows, self._parts.activities, self._parts.nexus):
+            if part is not None:
+                part.close()
 
     def waiting_for(self) -> list[str]:
         """What there still is, in words; nothing when the worker has ended."""

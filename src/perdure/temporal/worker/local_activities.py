@@ -25,6 +25,7 @@ from perdure.core.local_activities import (
 )
 from perdure.core.local_requests import AttemptOver, LocalRequest
 from perdure.temporal.bridge.slots import Dealer, LocalActivitySlotInfo, Permit
+from perdure.temporal.worker.alarm import Alarm
 from perdure.temporal.worker.journal import Journal
 from perdure.temporal.worker.mailbox import Mailbox
 from perdure.temporal.worker.metrics import WorkerMetrics
@@ -50,7 +51,7 @@ class LocalActivityShell:
         self._resolve = resolve
         self._metrics = metrics
         self._journal = journal
-        self._timer: asyncio.TimerHandle | None = None
+        self._alarm = Alarm(self._wake)
         self._waiting: asyncio.Task[None] | None = None
         self._ahead: Permit | None = None
         self._asks_ahead = False
@@ -97,6 +98,11 @@ class LocalActivityShell:
         self._on_idle = callback
         self._pump()
 
+    def close(self) -> None:
+        """The worker has ended."""
+        self._stop_waiting()
+        self._alarm.close()
+
     def _pump(self) -> None:
         manager = self._manager
         while manager.has_queued and (permit := self._permit_now()) is not None:
@@ -107,7 +113,7 @@ class LocalActivityShell:
         if self._wants_slot() and self._waiting is None:
             self._waiting = asyncio.get_running_loop().create_task(self._wait_for_slot())
         self._mailbox.ring()
-        self._set_timer()
+        self._alarm.set(manager.next_deadline())
         for event in manager.drain():
             self._handle(event)
         if self._on_idle is not None and manager.is_idle:
@@ -157,16 +163,7 @@ class LocalActivityShell:
         self._ahead = permit
         self._pump()
 
-    def _set_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        deadline = self._manager.next_deadline()
-        if deadline is not None:
-            self._timer = asyncio.get_running_loop().call_at(deadline, self._wake)
-
     def _wake(self) -> None:
-        self._timer = None
         self._manager.wake(_now())
         self._pump()
 

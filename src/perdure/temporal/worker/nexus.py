@@ -24,6 +24,7 @@ from perdure.temporal.bridge.errors import PollShutdownError, RPCError
 from perdure.temporal.bridge.logs import Log
 from perdure.temporal.bridge.retry_log import log_retry
 from perdure.temporal.bridge.slots import Dealer, NexusSlotInfo, Permit
+from perdure.temporal.worker.alarm import Alarm
 from perdure.temporal.worker.mailbox import Mailbox
 from perdure.temporal.worker.metrics import WorkerMetrics
 from perdure.temporal.worker.polling import Pollers
@@ -63,7 +64,7 @@ class NexusShell:
         self._service = service
         self._log = log
         self._metrics = metrics
-        self._timer: asyncio.TimerHandle | None = None
+        self._alarm = Alarm(self._wake)
         self._calls: set[asyncio.Task[None]] = set()
         self._started = False
         self._finished = asyncio.Event()
@@ -128,12 +129,16 @@ class NexusShell:
         """Wait until the server has the answer to the last task."""
         await self._finished.wait()
 
+    def close(self) -> None:
+        """The worker has ended."""
+        self._alarm.close()
+
     # Out
 
     def _pump(self) -> None:
         for event in self._tasks.drain():
             self._carry_out(event)
-        self._set_timer()
+        self._alarm.set(self._tasks.next_deadline())
         if self._tasks.is_finished:
             self._finished.set()
             self.mailbox.close(PollShutdownError())
@@ -161,16 +166,7 @@ class NexusShell:
         if event.reported and event.scheduled:
             self._metrics.nexus_task_answered(time.time() - event.scheduled)
 
-    def _set_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        deadline = self._tasks.next_deadline()
-        if deadline is not None:
-            self._timer = asyncio.get_running_loop().call_at(deadline, self._wake)
-
     def _wake(self) -> None:
-        self._timer = None
         self._tasks.wake(_now())
         self._pump()
 

@@ -168,6 +168,13 @@ class WorkflowShell:
         while self._calls:
             await asyncio.wait(list(self._calls))
 
+    def close(self) -> None:
+        """The worker has ended."""
+        for run_id in list(self._timers):
+            self._stop_timer(run_id)
+        if self.local is not None:
+            self.local.close()
+
     # Out
 
     def _carry_out(self, action: Action) -> None:
