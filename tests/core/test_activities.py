@@ -665,7 +665,9 @@ def test_the_version_of_the_worker_is_told() -> None:
 
 def test_an_answer_names_the_build_and_a_failure_its_cause() -> None:
     deployment = DeploymentVersion("deployment", "2", use_worker_versioning=True)
-    reports = ActivityReports(ActivitySettings("n", "q", "me", versioning=deployment))
+    reports = ActivityReports(
+        ActivitySettings("n", "q", "me", versioning=deployment, server_knows_build_ids=True)
+    )
     answer = reports.result(b"token", failed(), last_details=None, by_shutdown=False)
     assert isinstance(answer, RespondActivityTaskFailedRequest)
     assert answer.worker_version.build_id == "2"

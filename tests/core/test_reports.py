@@ -43,6 +43,15 @@ def test_build_id_set_properly_with_build_id_versioning() -> None:
     assert reports.complete(b"token", []).worker_version_stamp.use_versioning
 
 
+def test_an_older_server_gets_the_build_as_a_checksum() -> None:
+    reports = Reports(settings(versioning=BuildId("build"), server_knows_build_ids=False))
+    completed = reports.complete(b"token", [])
+    failed = reports.fail(b"token", UNHANDLED, Failure(message="m"))
+    assert completed.binary_checksum == failed.binary_checksum == "build"
+    assert not completed.HasField("worker_version_stamp")
+    assert not failed.HasField("worker_version")
+
+
 @pytest.mark.parametrize("versioned", [False, True])
 def test_a_completion_of_a_deployment(*, versioned: bool) -> None:
     pinned = VersioningBehavior.VERSIONING_BEHAVIOR_PINNED

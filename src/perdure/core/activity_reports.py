@@ -165,7 +165,9 @@ class ActivityReports:
 
     def __init__(self, settings: ActivitySettings) -> None:
         self._settings = settings
-        self._stamp = version_stamp(settings.versioning)
+        self._stamp = (
+            version_stamp(settings.versioning) if settings.server_knows_build_ids else None
+        )
         self._deployment = deployment_options(settings.versioning)
 
     def poll(self) -> PollActivityTaskQueueRequest:

@@ -120,6 +120,7 @@ class StreamSettings:
 
     `sticky_queue` is None when nothing is cached between tasks. `max_eager_activities` is 0 when
     activities must not start eagerly. `has_sdk_metadata` is the server's capability of that name.
+    A server without `server_knows_build_ids` gets the build as a checksum of the program.
     `evict_after_replay` makes every run leave the cache once it has been replayed.
     """
 
@@ -137,6 +138,7 @@ class StreamSettings:
     ignore_evictions_on_shutdown: bool = False
     evict_after_replay: bool = False
     worker_instance_key: str = ""
+    server_knows_build_ids: bool = True
     sdk_name: str = "temporal-python"
     sdk_version: str = ""
 

@@ -79,13 +79,15 @@ def problem_of(code: int, text: str) -> Problem:
 class Reports:
     """Makes the requests of one worker."""
 
-    __slots__ = ("_deployment", "_settings", "_stamp", "_sticky")
+    __slots__ = ("_checksum", "_deployment", "_settings", "_stamp", "_sticky")
 
     def __init__(self, settings: StreamSettings) -> None:
         self._settings = settings
         self._sticky = _sticky_attributes(settings)
         versioning = settings.versioning
-        self._stamp = version_stamp(versioning)
+        known = settings.server_knows_build_ids
+        self._stamp = version_stamp(versioning) if known else None
+        self._checksum = "" if known else versioning.build_id
         self._deployment = deployment_options(versioning)
 
     def complete(
@@ -121,6 +123,7 @@ class Reports:
             metering_metadata=metering or MeteringMetadata(),
             versioning_behavior=versioning_behavior,
             worker_instance_key=settings.worker_instance_key,
+            binary_checksum=self._checksum,
             worker_version_stamp=self._stamp,
             deployment_options=self._deployment,
         )
@@ -140,6 +143,7 @@ class Reports:
             failure=failure,
             identity=settings.identity,
             namespace=settings.namespace,
+            binary_checksum=self._checksum,
             worker_version=self._stamp,
             deployment_options=self._deployment,
         )

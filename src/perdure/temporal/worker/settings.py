@@ -150,6 +150,7 @@ def stream_settings(
         ),
         evict_after_replay=replay,
         worker_instance_key=settings.instance_key,
+        server_knows_build_ids=settings.server_knows_build_ids,
         sdk_version=__version__,
     )
 
