@@ -1,7 +1,8 @@
 """What the core logs, filtered by target and level, forwarded to Python or written to stdout.
 
 Forwarded entries are handed over in batches, at the latest ten milliseconds after the first or
-when 2048 wait, from a thread of their own: the official SDK's callback expects no loop.
+when 2048 wait, from a thread of their own: the official SDK's callback expects no loop. A program
+that ends waits for that thread, so nothing logged is lost.
 """
 
 from __future__ import annotations
@@ -65,15 +66,14 @@ class Log:
         if full:
             self._flush()
         elif first:
-            timer = threading.Timer(_PAUSE, self._flush)
-            timer.daemon = True
-            timer.start()
+            threading.Timer(_PAUSE, self._flush).start()
 
     def _print(self, entry: BufferedLogEntry) -> None:
         """A console that is closed or cannot show the text must not stop who wrote it."""
         if sys.stdout is not None:
             with suppress(OSError, ValueError):
                 sys.stdout.write(self._format(entry))
+                sys.stdout.flush()
 
     def _flush(self) -> None:
         with self._lock:

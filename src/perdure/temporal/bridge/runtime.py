@@ -26,6 +26,7 @@ __all__ = ["RuntimeRef", "init_runtime", "raise_in_thread"]
 
 _TARGET = "temporal_sdk_bridge::runtime"
 _SERVICE_NAME = "temporal-core-sdk"
+_PREFIX = "temporal_"
 
 
 class RuntimeRef:
@@ -37,11 +38,8 @@ class RuntimeRef:
         self.worker_heartbeat_interval_millis = options.worker_heartbeat_interval_millis
         self.tells_environment = not options.disable_environment_info
         config = options.telemetry.metrics
-        self.metric_prefix = (
-            "temporal_"
-            if config is None or config.metric_prefix is None
-            else (config.metric_prefix)
-        )
+        own_prefix = None if config is None else config.metric_prefix
+        self.metric_prefix = _PREFIX if own_prefix is None else own_prefix
         self._buffer: BufferSink | None = None
         self.meter = None if config is None else self._meter(config)
         self.core_metrics = CoreMetrics(self.meter, self.metric_prefix)
