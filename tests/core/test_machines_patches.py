@@ -81,6 +81,18 @@ def test_writes_change_markers() -> None:
     assert change_versions(commands) == [["b"], ["a", "b"]]
 
 
+def test_the_upsert_of_a_patch_is_in_its_event_groups() -> None:
+    driver = live()
+    asked = patch("a")
+    asked.event_group_markers.add().label.id = "group"
+    driver.answer(asked, apply=False)
+    groups = [
+        [group.label.id for group in command.event_group_markers]
+        for command in driver.machines.outgoing_commands()
+    ]
+    assert groups == [["group"], ["group"]]
+
+
 def test_patch_marker_size_overflow_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
     driver = live()
     driver.answer(patch("x" * 2050), apply=False)

@@ -10,6 +10,27 @@ import pytest_asyncio
 from temporalio.client import Client
 from temporalio.testing import WorkflowEnvironment
 
+ATTRIBUTES = [
+    "PerdureKeyword=Keyword",
+    *(
+        f"Parity{kind}={kind}"
+        for kind in ("Keyword", "Text", "Int", "Double", "Bool", "Datetime", "KeywordList")
+    ),
+]
+OPTIONS = [
+    "nexusoperation.enableStandalone=true",
+    "history.enableSignalWithStartFromWorkflow=true",
+    "system.forceSearchAttributesCacheRefreshOnRead=true",
+    "limit.historyCount.suggestContinueAsNew=50",
+    "system.enableEagerWorkflowStart=true",
+    "frontend.enableExecuteMultiOperation=true",
+    "frontend.workerVersioningWorkflowAPIs=true",
+    "frontend.workerVersioningDataAPIs=true",
+    "system.enableDeploymentVersions=true",
+    "frontend.activityAPIsEnabled=true",
+    "activity.enableStandalone=true",
+]
+
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def server() -> AsyncIterator[str]:
@@ -19,9 +40,8 @@ async def server() -> AsyncIterator[str]:
         dev_server_log_level="never",
         dev_server_startup_timeout=timedelta(seconds=60),
         dev_server_extra_args=[
-            *("--search-attribute", "PerdureKeyword=Keyword"),
-            *("--dynamic-config-value", "nexusoperation.enableStandalone=true"),
-            *("--dynamic-config-value", "history.enableSignalWithStartFromWorkflow=true"),
+            *(a for name in ATTRIBUTES for a in ("--search-attribute", name)),
+            *(a for option in OPTIONS for a in ("--dynamic-config-value", option)),
         ],
     ) as environment:
         yield environment.client.service_client.config.target_host

@@ -160,9 +160,8 @@ async def test_a_worker_of_a_deployment(client: Client, queue: str) -> None:
 
 
 async def test_a_workflow_starts_eagerly(client: Client, queue: str) -> None:
-    """Rows: IT/workflow_tests/eager."""
+    """Rows: IT/workflow_tests/eager. The worker need not have polled yet."""
     async with steps_worker(client, queue):
-        await run_steps(client, queue)  # the worker polls from now on
         handle = await client.start_workflow(
             sample.ManySteps.run,
             args=[1, 0],

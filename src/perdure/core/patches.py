@@ -15,7 +15,7 @@ from temporalio.api.common.v1.message_pb2 import SearchAttributes
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1.message_pb2 import HistoryEvent
 
-from perdure.core.commands import LangCommand
+from perdure.core.commands import Annotations, LangCommand
 from perdure.core.errors import NondeterminismError
 from perdure.core.history.events import describe
 from perdure.core.machines.fire_and_forget import UpsertSearchAttributesMachine
@@ -56,9 +56,9 @@ class Patches:
         is_new_in_replay = host.replaying and patch_id not in self._in_history
         self._asked.add(patch_id)
         if not is_new_in_replay and host.upserts_patches():
-            self._upsert()
+            self._upsert(command.annotations)
 
-    def _upsert(self) -> None:
+    def _upsert(self, annotations: Annotations) -> None:
         text = json.dumps(sorted(self._asked), separators=(",", ":"), ensure_ascii=False).encode()
         if len(text) >= _LARGEST:
             _log.warning(
@@ -74,7 +74,7 @@ class Patches:
         value.metadata["encoding"] = b"json/plain"
         value.metadata["type"] = b"KeywordList"
         value.data = text
-        UpsertSearchAttributesMachine(self._host, attributes)
+        UpsertSearchAttributesMachine(self._host, attributes, annotations)
 
 
 def marker_is_skipped(marker: PatchMarker, event: HistoryEvent, front: Machine | None) -> bool:

@@ -11,6 +11,7 @@ from temporalio.api.history.v1 import WorkflowExecutionStartedEventAttributes
 from tests.core.support.fake_host import FakeHost, event, lang
 from tests.core.support.history_builder import application_failure, payload, payloads
 
+from perdure.core.commands import NO_ANNOTATIONS
 from perdure.core.errors import NondeterminismError
 from perdure.core.machines.fire_and_forget import (
     ModifyPropertiesMachine,
@@ -108,7 +109,7 @@ def test_continue_as_new_omits_what_is_empty() -> None:
 def test_upsert() -> None:
     host = FakeHost()
     wanted = SearchAttributes(indexed_fields={"s": payload(1)})
-    machine = UpsertSearchAttributesMachine(host, wanted)
+    machine = UpsertSearchAttributesMachine(host, wanted, NO_ANNOTATIONS)
     host.prepare()
     attributes = host.commands()[0].upsert_workflow_search_attributes_command_attributes
     assert attributes.search_attributes == wanted

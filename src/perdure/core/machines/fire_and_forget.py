@@ -11,7 +11,7 @@ from temporalio.api.command.v1.message_pb2 import Command
 from temporalio.api.common.v1.message_pb2 import SearchAttributes
 from temporalio.api.enums.v1 import CommandType, EventType
 
-from perdure.core.commands import NO_ANNOTATIONS, Annotations, LangCommand
+from perdure.core.commands import Annotations, LangCommand
 from perdure.core.machines.host import Host
 from perdure.core.machines.machine import Machine, Table
 
@@ -69,7 +69,7 @@ class UpsertSearchAttributesMachine(Machine):
         self,
         host: Host,
         attributes: SearchAttributes,
-        annotations: Annotations = NO_ANNOTATIONS,
+        annotations: Annotations,
     ) -> None:
         super().__init__(host, annotations)
         self._attributes = attributes

@@ -103,9 +103,9 @@ class WorkerEnding:
             self.begin()
 
     @property
-    def polled_here(self) -> bool:
-        """Whether lang polls on the running loop: work for the worker may come from no other."""
-        return self._loop is asyncio.get_running_loop()
+    def polled_elsewhere(self) -> bool:
+        """Whether lang polls on another loop than the running one: no work may come from here."""
+        return self._loop is not None and self._loop is not asyncio.get_running_loop()
 
     def begin(self) -> None:
         """Ask for nothing new. May be called again, and from anywhere: without a running loop it

@@ -249,16 +249,13 @@ class LiveWorker:
     # What its client asks
 
     def try_reserve_workflow(self) -> Permit | None:
-        """A slot for the first task of a workflow; only if lang polls the worker on this loop."""
-        polls = self._parts.workflow_polls
-        if self._ending.begun or polls is None or not polls.started:
-            return None
-        if not self._ending.polled_here:
+        """A slot for the first task of a workflow, which waits for lang's first poll if it must."""
+        if self._ending.begun or self._parts.workflows is None or self._ending.polled_elsewhere:
             return None
         return self._parts.dealers.workflow.try_reserve()
 
     def deliver_workflow(self, task: PollWorkflowTaskQueueResponse, permit: Permit) -> None:
-        assert self._parts.workflows is not None, "only workers with pollers reserve"
+        assert self._parts.workflows is not None, "only workers of workflows reserve"
         if self._ending.begun:
             permit.release()
         else:
