@@ -295,7 +295,9 @@ def ask_of_the_past(stage: Stage, built: HistoryBuilder, *, pages: bool) -> None
         stage.poll(built, HistorySlice([], 3, 0), query=WorkflowQuery(query_type="query"))
         fetch = stage.take(outcomes.FetchPage)
         assert fetch.token == b""
-        stage.page(fetch.fetch, built, 1, 8, b"more")
+        stage.page(fetch.fetch, built, 1, 7, b"more")
+        fetch = stage.take(outcomes.FetchPage)
+        stage.page(fetch.fetch, built, 8, built.last_event_id)
     else:
         stage.poll(
             built, HistorySlice(built.events[:], 3, 0), query=WorkflowQuery(query_type="query")
@@ -323,6 +325,26 @@ def test_a_lone_query_never_moves_its_run_on(pages: bool) -> None:
     assert (kinds(following), following.is_replaying) == (["fire_timer"], False)
     stage.complete(complete_workflow())
     assert len(stage.completion().commands) == 1
+
+
+@pytest.mark.parametrize("pages", [True, False])
+def test_a_lone_query_of_a_run_that_has_ended_sees_all_of_it(pages: bool) -> None:
+    """A signal that no task took any more is delivered, as by the official core."""
+    stage, built = Stage(), first_task_only()
+    built.signaled("late")
+    built.task_scheduled()
+    built.terminated()
+    ask_of_the_past(stage, built, pages=pages)
+    assert kinds(stage.activation()) == ["initialize_workflow"]
+    stage.complete(start_timer())
+    assert kinds(stage.activation()) == ["signal_workflow"]
+    stage.complete()
+    assert kinds(stage.activation()) == ["query_workflow"]
+    stage.complete(answer_query())
+    stage.query_answer()
+    stage.report()
+    assert not stage.has(outcomes.CompleteTask)
+    assert stage.eviction().message == "Workflow completed"
 
 
 @pytest.mark.parametrize("pages", [True, False])

@@ -10,7 +10,7 @@ carried (a speculative task is not written anywhere) are appended when the last 
 
 A lone query is no workflow task, so nothing may happen because of it: its history ends where the
 last completed task left the run, even if more has been written since. What is newer belongs to the
-workflow task that is to come.
+workflow task that is to come; when the run has ended none will, and all of it counts.
 """
 
 from __future__ import annotations
@@ -87,11 +87,11 @@ class HistoryPaginator:
 
     __slots__ = (
         "_appended",
-        "_bound_met",
         "_cut_in_vain",
         "_exhausted",
         "_fruitless",
         "_last_event_id",
+        "_later",
         "_query_only",
         "_queue",
         "_token",
@@ -118,12 +118,14 @@ class HistoryPaginator:
         self._queue: list[HistoryEvent] = []
         self._token = next_page_token
         self._exhausted = exhausted
-        self._bound_met = False
+        self._later: list[HistoryEvent] = []
         self._cut_in_vain = 0
         self._fruitless: set[bytes] = set()
         self._appended = appended
         self._last_event_id = last_event_id
         self._append(events)
+        if exhausted:
+            self._append_end()
 
     @classmethod
     def from_poll(
@@ -220,18 +222,20 @@ class HistoryPaginator:
             self._exhausted = True
             self._append(self._appended)
             self._appended = ()
+            self._append_end()
 
     def _append(self, events: Iterable[HistoryEvent]) -> None:
         last = self._last_event_id
         new = [event for event in events if event.event_id > last]
-        if self._query_only:
-            new = [] if self._bound_met else self._of_completed_tasks(new)
-        self._queue.extend(new)
-        if self._queue:
-            self._last_event_id = max(last, self._queue[-1].event_id)
+        if new:
+            self._last_event_id = max(last, new[-1].event_id)
+        self._queue.extend(self._of_completed_tasks(new) if self._query_only else new)
 
     def _of_completed_tasks(self, events: list[HistoryEvent]) -> list[HistoryEvent]:
-        """What belongs to the last completed task, its commands included; the rest never counts."""
+        """What belongs to the last completed task, its commands included; the rest is kept."""
+        if self._later:
+            self._later += events
+            return []
         for index, event in enumerate(events):
             kind = event.event_type
             if (
@@ -239,9 +243,15 @@ class HistoryPaginator:
                 and kind != TASK_COMPLETED
                 and kind not in COMMAND_EVENTS
             ):
-                self._exhausted = self._bound_met = True
+                self._later = events[index:]
                 return events[:index]
         return events
+
+    def _append_end(self) -> None:
+        """All pages are in: what was kept counts if it is the end of the run."""
+        if self._later and self._later[-1].event_type in FINAL_EVENTS:
+            self._queue.extend(self._later)
+        self._later = []
 
     def _is_complete(self) -> bool:
         """The last page is in, or the event that began this very task, after which nothing is.
