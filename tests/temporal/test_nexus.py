@@ -74,7 +74,7 @@ async def test_every_call_ends_as_on_the_compiled_core(server: str, client: Clie
     ours = await tell(client)
     theirs = Told(**json.loads(await compiled.stdout.readline()))
     assert ours.ends == theirs.ends
-    assert set(ours.reasons) == {"TIMED_OUT"}
+    assert set(ours.reasons) <= {"TIMED_OUT"}
     assert await replay_all(theirs.histories) == len(STORIES)
     replayed, _ = await compiled.communicate(json.dumps(ours.histories).encode() + b"\n")
     assert json.loads(replayed) == len(STORIES)
