@@ -171,7 +171,11 @@ _FILES = {
         def test_crash():
             os._exit(7)
 
+        @pytest.mark.timeout(1)
         def test_hang():
+            time.sleep(600)
+
+        def test_long():
             time.sleep(600)
 
         def test_flaky():

@@ -29,7 +29,17 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def finished(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, int, Any]:
     """What a run on both cores printed, its exit status and its report."""
     report = tmp_path_factory.mktemp("report") / "report.json"
-    arguments = ["--together", "--timeout", "1", "--jobs", "2", "--rerun", "1"]
+    arguments = [
+        "--together",
+        "--timeout",
+        "60",
+        "--jobs",
+        "2",
+        "--rerun",
+        "1",
+        "-k",
+        "not test_long",
+    ]
     run = subprocess.run(
         [sys.executable, str(_SCRIPT), str(checkout), *arguments, "--json", str(report)],
         capture_output=True,
@@ -100,11 +110,11 @@ def test_a_silent_process_is_killed(checkout: Path, tmp_path: Path) -> None:
     copies, logs = tmp_path / "copies", tmp_path / "logs"
     Checkout.open(checkout, any_version=False).copy(copies / "compiled")
     logs.mkdir()
-    arguments = ("-k", "test_hang or test_known")
-    suite = Suite(copies=copies, logs=logs, arguments=arguments, timeout=0, grace=2)
+    arguments = ("-k", "test_long or test_known")
+    suite = Suite(copies=copies, logs=logs, arguments=arguments, timeout=0, grace=5)
     results = suite.run("compiled", ["tests/test_trouble.py"])
     assert not results.broken, results.broken
-    hung = results.tests["tests/test_trouble.py::test_hang"]
+    hung = results.tests["tests/test_trouble.py::test_long"]
     assert hung.kind == "errors"
     assert hung.reason.startswith("killed after a long silence in this test")
     assert results.tests["tests/test_trouble.py::test_known"].kind == "skipped", "it went on"
