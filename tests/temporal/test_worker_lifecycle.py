@@ -23,6 +23,7 @@ from temporalio.worker import (
 )
 from tests.temporal import sample
 
+from perdure.temporal.bridge.errors import PollShutdownError
 from perdure.temporal.bridge.slots import Permit
 from perdure.temporal.worker.activities import ActivityShell
 
@@ -195,6 +196,33 @@ async def test_a_start_from_another_loop_is_not_eager(client: Client, queue: str
     started = (await handle.fetch_history()).events[0]
     attributes = started.workflow_execution_started_event_attributes
     assert not attributes.eager_execution_accepted
+
+
+async def test_a_worker_is_stopped_from_another_loop(client: Client, queue: str) -> None:
+    worker = steps_worker(client, queue)
+    polling = threading.Event()
+    ended: list[type[BaseException]] = []
+
+    async def poll() -> None:
+        bridge = worker._bridge_worker
+        assert bridge is not None
+        await bridge.validate()
+        asyncio.get_running_loop().call_later(0.2, polling.set)
+        for poll in (bridge.poll_workflow_activation, bridge.poll_activity_task):
+            try:
+                await poll()
+            except PollShutdownError as error:
+                ended.append(type(error))
+        await bridge.finalize_shutdown()
+
+    thread = threading.Thread(target=lambda: asyncio.run(poll()))
+    thread.start()
+    await asyncio.to_thread(polling.wait, 10)
+    assert worker._bridge_worker is not None
+    worker._bridge_worker.initiate_shutdown()
+    await asyncio.to_thread(thread.join, 20)
+    assert not thread.is_alive()
+    assert ended == [PollShutdownError, PollShutdownError]
 
 
 async def test_activity_tasks_from_completion_are_delivered(

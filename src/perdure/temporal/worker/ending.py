@@ -108,8 +108,8 @@ class WorkerEnding:
         return self._loop is not None and self._loop is not asyncio.get_running_loop()
 
     def begin(self) -> None:
-        """Ask for nothing new. May be called again, and from anywhere: without a running loop it
-        happens on the one that polls, now or from its first poll on."""
+        """Ask for nothing new. May be called again, and from anywhere: it happens on the loop that
+        polls, now or from its first poll on."""
         if not self.begun:
             self.begun = True
             self._journal.shutdown_began()
@@ -119,6 +119,10 @@ class WorkerEnding:
             except RuntimeError:
                 if self._loop is not None:
                     self._loop.call_soon_threadsafe(self.begin)
+                return
+            home = self._loop
+            if home is not None and home is not loop and home.is_running():
+                home.call_soon_threadsafe(self.begin)
                 return
             self._stopping = loop.create_task(self._stop())
             self._report = loop.call_later(_REPORT_PAUSE, self._write_report)
