@@ -164,7 +164,7 @@ GONE, BROKEN = RPCError(5, "gone", b""), RPCError(14, "broken", b"")
             lambda j: j.completion_refused("run", Problem(ProblemKind.OTHER, "text")),
             30,
             "::workflow",
-            "Network error while completing workflow activation",
+            "Error while completing workflow activation",
         ),
         (lambda j: j.run_evicted("run"), 10, "::workflow::workflow_stream", "Evicting run"),
         (

@@ -116,7 +116,7 @@ class Journal:
         elif problem.kind is ProblemKind.NOT_FOUND:
             level, text = WARN, "Task not found when completing"
         else:
-            level, text = WARN, "Network error while completing workflow activation"
+            level, text = WARN, "Error while completing workflow activation"
         self._log.write(level, _WORKFLOW, text, run_id=run_id, error=problem.text)
 
     def run_evicted(self, run_id: str) -> None:
