@@ -173,7 +173,9 @@ class ClientRef:
         retries = Retries(
             POLLS if poll else self._backoff, poll=poll, now=time.monotonic(), random=random.random
         )
-        record = self.runtime.request_metrics.start(rpc, request, long=long or poll)
+        record = self.runtime.request_metrics.start(
+            rpc, request, namespace=namespace, long=long or poll
+        )
         while True:
             record.attempt()
             try:

@@ -1,7 +1,7 @@
 """Counts and latencies of the calls to the server, one of each for every attempt.
 
-A call is labelled with its operation and, for the workflow service, with the namespace and the task
-queue that its request names. A request is parsed for that only if there are metrics.
+A call is labelled with its operation, the namespace it is for, and the task queue that its request
+names. Only requests that can name one are parsed, and only if there are metrics.
 """
 
 from __future__ import annotations
@@ -37,6 +37,10 @@ _CODES: Final = (
 _NO_CONNECTION: Final = "failed to connect to all addresses"
 """How gRPC begins the text of a call that never left; no server has seen it."""
 
+_START_IN_STEPS: Final = "operations"
+_TASK_QUEUES: Final = frozenset({"task_queue", _START_IN_STEPS})
+"""Fields of requests that say which task queue they are about."""
+
 _WITHOUT_TASK_QUEUE: Final = frozenset({"shutdown_worker", "start_activity_execution"})
 """Requests that name a task queue which the official core does not put on their metrics."""
 
@@ -47,11 +51,13 @@ class RequestMetrics:
     def __init__(self, metrics: CoreMetrics) -> None:
         self._metrics = metrics
 
-    def start(self, rpc: Rpc, request: bytes, *, long: bool) -> RequestRecord:
+    def start(
+        self, rpc: Rpc, request: bytes, *, namespace: str | None, long: bool
+    ) -> RequestRecord:
         """A record of the call; each attempt of it begins with `attempt`."""
         if not self._metrics.enabled:
             return _SILENT
-        return _Recording(self._metrics.labelled(**_labels(rpc, request)), long=long)
+        return _Recording(self._metrics.labelled(**_labels(rpc, request, namespace)), long=long)
 
 
 class RequestRecord:
@@ -95,22 +101,26 @@ class _Recording(RequestRecord):
         self._metrics.took(f"{self._name}_latency", time.monotonic() - self._started)
 
 
-def _labels(rpc: Rpc, request: bytes) -> dict[str, Label]:
+def _labels(rpc: Rpc, request: bytes, namespace: str | None) -> dict[str, Label]:
     labels: dict[str, Label] = {}
-    if rpc.request_type is not None:
-        message = rpc.request_type.FromString(request)
-        if message.namespace:
-            labels["namespace"] = message.namespace
-        task_queue = "" if rpc.name in _WITHOUT_TASK_QUEUE else _task_queue(message)
+    if namespace:
+        labels["namespace"] = namespace
+    if rpc.request_type is not None and _names_task_queue(rpc.name, rpc.request_type):
+        task_queue = _task_queue(rpc.request_type.FromString(request))
         if task_queue:
             labels["task_queue"] = task_queue
     labels["operation"] = rpc.operation
     return labels
 
 
+def _names_task_queue(name: str, request_type: Any) -> bool:
+    fields = request_type.DESCRIPTOR.fields_by_name
+    return name not in _WITHOUT_TASK_QUEUE and not _TASK_QUEUES.isdisjoint(fields)
+
+
 def _task_queue(message: Any) -> str:
     """The task queue that a request is about; for a sticky one, the task queue it belongs to."""
-    if "operations" in message.DESCRIPTOR.fields_by_name:
+    if _START_IN_STEPS in message.DESCRIPTOR.fields_by_name:
         message = next((each.start_workflow for each in message.operations), message)
     queue = getattr(message, "task_queue", "")
     if isinstance(queue, str):
