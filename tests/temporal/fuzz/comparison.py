@@ -12,12 +12,13 @@ For each program:
 from __future__ import annotations
 
 import asyncio
+import traceback
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import pytest
 from temporalio.api.enums.v1 import EventType
@@ -40,7 +41,9 @@ from tests.temporal.fuzz.interpreter import Program
 
 __all__ = ["Cores", "Workers", "both_cores", "disagreements", "disagreements_of_all"]
 
-LIVENESS = 60.0
+T = TypeVar("T")
+
+LIVENESS = 120.0
 _CLOSES = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED: "completed",
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED: "failed",
@@ -86,7 +89,10 @@ async def disagreements_of_all(
 
     async def one(program: dict[str, Any]) -> list[str]:
         async with turns:
-            return await disagreements(cores, program)
+            try:
+                return await disagreements(cores, program)
+            except Exception:  # the other programs still have something to say
+                return [f"the client failed: {traceback.format_exc()}"]
 
     return await asyncio.gather(*map(one, programs))
 
@@ -178,7 +184,7 @@ class _Run:
                     break
         await self.handle.signal(Program.finish)
         end = await self.end()
-        result = await self.handle.query(Program.result)
+        result = await _when_ready(lambda: self.handle.query(Program.result))
         return [end, result, dict(sorted(self.answers.items()))]
 
     async def gate(self, name: str, updates: asyncio.TaskGroup) -> bool:
@@ -195,7 +201,7 @@ class _Run:
     async def at_gate(self, name: str) -> bool:
         """Wait until it is at the gate; False if the run continued as new meanwhile."""
         try:
-            return await self.handle.execute_update(Program.at_gate, name)
+            return await _when_ready(lambda: self.handle.execute_update(Program.at_gate, name))
         except (WorkflowUpdateFailedError, RPCError):
             if not any(step["op"] == "continue" for step in self.program["main"]):
                 raise
@@ -219,7 +225,7 @@ class _Run:
                 case "update":
                     updates.create_task(self.update(action))
                 case "query":
-                    await self.handle.query(Program.result)
+                    await _when_ready(lambda: self.handle.query(Program.result))
                 case "bad_query":
                     await self.bad_query()
                 case "evict":
@@ -234,7 +240,9 @@ class _Run:
     async def update(self, action: dict[str, Any]) -> None:
         arguments = [action["key"], action["body"], action["reject"]]
         try:
-            answer = await self.handle.execute_update(Program.answer, args=arguments)
+            answer = await _when_ready(
+                lambda: self.handle.execute_update(Program.answer, args=arguments)
+            )
         except WorkflowUpdateFailedError as error:
             if not isinstance(error.cause, ApplicationError):
                 raise
@@ -243,7 +251,7 @@ class _Run:
 
     async def bad_query(self) -> None:
         with pytest.raises(WorkflowQueryFailedError, match="no answer"):
-            await self.handle.query(Program.bad)
+            await _when_ready(lambda: self.handle.query(Program.bad))
 
     async def where(self) -> str:
         """What happened last, for a run that does not end."""
@@ -280,6 +288,18 @@ def _followed(workflow_id: str, event: HistoryEvent) -> list[tuple[str, str]]:
         child = event.child_workflow_execution_started_event_attributes.workflow_execution
         return [(child.workflow_id, child.run_id)]
     return []
+
+
+async def _when_ready(call: Callable[[], Awaitable[T]]) -> T:
+    """Call again while the server refuses, because the last workflow task failed."""
+    while True:
+        try:
+            return await call()
+        except RPCError as error:
+            refused = error.status is RPCStatusCode.FAILED_PRECONDITION
+            if not refused or "Workflow Task in failed state" not in error.message:
+                raise
+        await asyncio.sleep(0.05)
 
 
 async def _if_there(call: Awaitable[Any]) -> None:
