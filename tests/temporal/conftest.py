@@ -29,6 +29,7 @@ OPTIONS = [
     "system.enableDeploymentVersions=true",
     "frontend.activityAPIsEnabled=true",
     "activity.enableStandalone=true",
+    "frontend.WorkflowPauseEnabled=true",
 ]
 
 

@@ -16,7 +16,6 @@ from temporalio.common import (
     SearchAttributeKey,
     SearchAttributePair,
     TypedSearchAttributes,
-    VersioningBehavior,
     WorkflowIDConflictPolicy,
     WorkflowIDReusePolicy,
 )
@@ -304,13 +303,6 @@ async def eager_without_a_worker(stage: Stage) -> Any:
     handle = await stage.start(Ends, "x", request_eager_start=True)
     async with stage.worker([Ends]):
         return [await outcome(handle.result()), await stage.history(handle)]
-
-
-@workflow.defn(versioning_behavior=VersioningBehavior.PINNED)
-class Pinned:
-    @workflow.run
-    async def run(self) -> str:
-        return f"{workflow.info().get_current_deployment_version()}"
 
 
 @workflow.defn

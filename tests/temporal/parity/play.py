@@ -40,8 +40,9 @@ AREAS = [
     "converters",
     "workers",
     "skipping",
+    "versions",
 ]
-_AT_ONCE = 8
+_AT_ONCE = 12
 # Long ones, which only `make soak` plays.
 HEAVY = {
     "activities.worker_shutdown",
