@@ -38,8 +38,7 @@ from tests.core.support.history_builder import (
     payloads,
 )
 
-from perdure.core.activities import Activities
-from perdure.core.activity_events import (
+from perdure.core.activities.events import (
     ActivityEvent,
     ActivityOver,
     HeartbeatAnswer,
@@ -47,7 +46,7 @@ from perdure.core.activity_events import (
     RecordHeartbeat,
     ReportResult,
 )
-from perdure.core.activity_reports import (
+from perdure.core.activities.reports import (
     ActivityOutcome,
     ActivityReports,
     ActivityRequest,
@@ -55,6 +54,7 @@ from perdure.core.activity_reports import (
     MalformedActivityCompletion,
     eager_activity_limit,
 )
+from perdure.core.activities.tasks import Activities
 from perdure.core.outcomes import BuildId, DeploymentVersion
 from perdure.core.rate_limit import RateLimit
 

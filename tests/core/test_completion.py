@@ -15,7 +15,13 @@ from tests.core.support.stage import (
 )
 
 from perdure.core.commands import parse_command
-from perdure.core.completion import Failed, MalformedCompletion, Succeeded, in_order, validate
+from perdure.core.workflow_tasks.completion import (
+    Failed,
+    MalformedCompletion,
+    Succeeded,
+    in_order,
+    validate,
+)
 
 TERMINAL, TIMER, ACTIVITY = complete_workflow(), start_timer(), schedule_activity()
 

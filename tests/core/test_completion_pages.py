@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from temporalio.api.workflowservice.v1 import RespondWorkflowTaskCompletedRequest
 
-from perdure.core.completion_pages import Pages, pages_of
+from perdure.core.workflow_tasks.completion_pages import Pages, pages_of
 
 PAGE = 1000
 

@@ -2,7 +2,7 @@
 
 from temporalio.api.sdk.v1 import WorkflowTaskCompletedMetadata
 
-from perdure.core.flags import CoreFlag, InternalFlags
+from perdure.core.run.flags import CoreFlag, InternalFlags
 
 
 def test_the_first_completion_writes_every_known_core_flag() -> None:

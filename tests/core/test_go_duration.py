@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.core.go_duration import parse_go_duration
+from perdure.core.nexus.go_duration import parse_go_duration
 
 SECOND = 10**9
 

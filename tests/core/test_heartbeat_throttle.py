@@ -5,7 +5,7 @@ import itertools
 import pytest
 from tests.core.support.history_builder import payloads
 
-from perdure.core.heartbeat_throttle import (
+from perdure.core.activities.heartbeat_throttle import (
     _TABLE,
     HeartbeatThrottle,
     _Event,

@@ -23,9 +23,8 @@ from tests.core.support.history_builder import (
     payload,
 )
 
-from perdure.core.local_activities import LocalActivities, is_local_token
-from perdure.core.local_entry import Instant
-from perdure.core.local_requests import (
+from perdure.core.local_activities.entry import Instant
+from perdure.core.local_activities.requests import (
     AttemptOver,
     CancelsDelivered,
     LocalActivityCancel,
@@ -35,6 +34,7 @@ from perdure.core.local_requests import (
     PermitReleased,
     Resolved,
 )
+from perdure.core.local_activities.tasks import LocalActivities, is_local_token
 from perdure.core.run_info import RunInfo
 
 WALL = 1_800_000_000.0

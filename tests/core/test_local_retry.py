@@ -5,7 +5,7 @@ from temporalio.api.common.v1 import RetryPolicy
 from temporalio.api.failure.v1 import Failure, ServerFailureInfo
 from tests.core.support.history_builder import application_failure, duration
 
-from perdure.core.local_retry import retry_delay
+from perdure.core.local_activities.retry import retry_delay
 
 FAILURE = application_failure()
 

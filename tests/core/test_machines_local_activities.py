@@ -17,7 +17,7 @@ from tests.core.support.history_builder import HistoryBuilder, payload
 from tests.core.support.machines_driver import Driver
 
 from perdure.core.errors import FatalError, NondeterminismError
-from perdure.core.local_requests import (
+from perdure.core.local_activities.requests import (
     LocalActivityCancel,
     LocalActivityRequest,
     LocalOutcome,

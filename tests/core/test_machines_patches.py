@@ -14,7 +14,7 @@ from tests.core.support.history_builder import HistoryBuilder
 from tests.core.support.machines_driver import Driver
 
 from perdure.core.errors import NondeterminismError
-from perdure.core.workflow_machines import Step
+from perdure.core.run.workflow_machines import Step
 
 TIMER = lang_message("start_timer", seq=1)
 

@@ -35,7 +35,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 from temporalio.bridge.proto.nexus import NexusTaskCancelReason, NexusTaskCompletion
 
-from perdure.core.nexus_events import (
+from perdure.core.nexus.events import (
     NexusEvent,
     NexusTaskDropped,
     NexusTaskOver,
@@ -43,8 +43,8 @@ from perdure.core.nexus_events import (
     TellLang,
     UnreadableTimeout,
 )
-from perdure.core.nexus_reports import MalformedNexusCompletion, NexusReports, NexusSettings
-from perdure.core.nexus_tasks import NexusTasks
+from perdure.core.nexus.reports import MalformedNexusCompletion, NexusReports, NexusSettings
+from perdure.core.nexus.tasks import NexusTasks
 from perdure.core.outcomes import DeploymentVersion
 
 NOW = 1000.0

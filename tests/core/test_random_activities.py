@@ -25,18 +25,18 @@ from temporalio.bridge.proto.workflow_commands import ScheduleLocalActivity
 from tests.core.support.history_builder import application_failure, cancelled_failure, duration
 from tests.core.support.mutations import mutate
 
-from perdure.core.activities import Activities
-from perdure.core.activity_events import HeartbeatAnswer, RecordHeartbeat, ReportResult
-from perdure.core.activity_reports import ActivitySettings, MalformedActivityCompletion
-from perdure.core.local_activities import LocalActivities
-from perdure.core.local_entry import Instant
-from perdure.core.local_requests import (
+from perdure.core.activities.events import HeartbeatAnswer, RecordHeartbeat, ReportResult
+from perdure.core.activities.reports import ActivitySettings, MalformedActivityCompletion
+from perdure.core.activities.tasks import Activities
+from perdure.core.local_activities.entry import Instant
+from perdure.core.local_activities.requests import (
     CancelsDelivered,
     LocalActivityCancel,
     LocalActivityRequest,
     PermitReleased,
     Resolved,
 )
+from perdure.core.local_activities.tasks import LocalActivities
 from perdure.core.run_info import RunInfo
 
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from perdure.core.randomness import seed_of_run, siphash_1_3
+from perdure.core.run.randomness import seed_of_run, siphash_1_3
 
 
 def test_known_values() -> None:

@@ -20,8 +20,8 @@ from temporalio.bridge.proto.workflow_completion.workflow_completion_pb2 import 
 from tests.core.support.history_builder import HistoryBuilder
 from tests.core.support.machines_driver import Driver
 
-from perdure.core.completion import Succeeded, in_order, validate
 from perdure.core.run_info import RunInfo
+from perdure.core.workflow_tasks.completion import Succeeded, in_order, validate
 
 RECORDINGS = sorted((Path(__file__).parent / "recorded").glob("*.bin.gz"))
 

@@ -16,7 +16,7 @@ from tests.core.support.history_builder import payload
 from tests.core.support.stage import settings
 
 from perdure.core.outcomes import BuildId, DeploymentVersion, ProblemKind
-from perdure.core.reports import Reports, problem_of
+from perdure.core.workflow_tasks.reports import Reports, problem_of
 
 UNHANDLED = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_WORKFLOW_WORKER_UNHANDLED_FAILURE
 

@@ -31,12 +31,11 @@ from tests.core.support.stage import (
 )
 
 from perdure.core import outcomes
-from perdure.core.activities import Activities
-from perdure.core.activity_events import ReportResult
-from perdure.core.activity_reports import ActivitySettings
-from perdure.core.local_activities import LocalActivities
-from perdure.core.local_entry import Instant
-from perdure.core.local_requests import (
+from perdure.core.activities.events import ReportResult
+from perdure.core.activities.reports import ActivitySettings
+from perdure.core.activities.tasks import Activities
+from perdure.core.local_activities.entry import Instant
+from perdure.core.local_activities.requests import (
     CancelsDelivered,
     LocalActivityCancel,
     LocalActivityRequest,
@@ -45,6 +44,7 @@ from perdure.core.local_requests import (
     PermitReleased,
     Resolved,
 )
+from perdure.core.local_activities.tasks import LocalActivities
 from perdure.core.run_info import RunInfo
 
 Scene = Callable[[int], None]

@@ -16,7 +16,7 @@ from tests.core.support.stage import (
 )
 
 from perdure.core import outcomes
-from perdure.core.completion import MalformedCompletion
+from perdure.core.workflow_tasks.completion import MalformedCompletion
 
 Reason = RemoveFromCache.EvictionReason
 

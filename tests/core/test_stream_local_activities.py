@@ -25,7 +25,7 @@ from tests.core.support.stage import (
 )
 
 from perdure.core import outcomes
-from perdure.core.local_requests import (
+from perdure.core.local_activities.requests import (
     LocalActivityCancel,
     LocalActivityRequest,
     LocalOutcome,

@@ -30,9 +30,9 @@ from tests.core.support.stage import (
 )
 
 from perdure.core import outcomes
-from perdure.core.completion import MalformedCompletion
-from perdure.core.task import MalformedTask
-from perdure.core.workflow_machines import WorkflowMachines
+from perdure.core.run.workflow_machines import WorkflowMachines
+from perdure.core.workflow_tasks.completion import MalformedCompletion
+from perdure.core.workflow_tasks.task import MalformedTask
 
 Reason = RemoveFromCache.EvictionReason
 UNHANDLED = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_WORKFLOW_WORKER_UNHANDLED_FAILURE

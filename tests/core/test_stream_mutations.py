@@ -27,11 +27,11 @@ from tests.core.support.random_histories import Lang, random_story
 from tests.core.support.stage import Stage, answer_query, queries
 
 from perdure.core import outcomes
-from perdure.core.completion import MalformedCompletion
-from perdure.core.local_requests import LocalActivityRequest, LocalOutcome, LocalResult
+from perdure.core.local_activities.requests import LocalActivityRequest, LocalOutcome, LocalResult
 from perdure.core.outcomes import ProblemKind
-from perdure.core.task import MalformedTask
-from perdure.core.workflow_machines import WorkflowMachines
+from perdure.core.run.workflow_machines import WorkflowMachines
+from perdure.core.workflow_tasks.completion import MalformedCompletion
+from perdure.core.workflow_tasks.task import MalformedTask
 
 VARIANTS = [field.name for field in WorkflowCommand.DESCRIPTOR.oneofs_by_name["variant"].fields]
 

@@ -19,8 +19,8 @@ from tests.core.support.stage import (
 )
 
 from perdure.core import outcomes
-from perdure.core.completion import MalformedCompletion
 from perdure.core.outcomes import ProblemKind
+from perdure.core.workflow_tasks.completion import MalformedCompletion
 
 Reason = RemoveFromCache.EvictionReason
 

@@ -32,7 +32,7 @@ from tests.core.support.stage import (
 )
 
 from perdure.core import outcomes
-from perdure.core.local_requests import LocalActivityRequest, LocalOutcome, LocalResult
+from perdure.core.local_activities.requests import LocalActivityRequest, LocalOutcome, LocalResult
 from perdure.core.outcomes import ProblemKind
 
 TIMERS = 4

@@ -20,7 +20,7 @@ from tests.core.support.stage import (
 )
 
 from perdure.core import outcomes
-from perdure.core.randomness import seed_of_run
+from perdure.core.run.randomness import seed_of_run
 
 
 def test_replay_flag_is_correct() -> None:

@@ -18,8 +18,8 @@ from tests.core.support.stage import (
 )
 
 from perdure.core import outcomes
-from perdure.core.completion import MalformedCompletion
-from perdure.core.task import MalformedTask
+from perdure.core.workflow_tasks.completion import MalformedCompletion
+from perdure.core.workflow_tasks.task import MalformedTask
 
 
 def test_single_timer_cached() -> None:

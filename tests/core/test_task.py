@@ -10,7 +10,13 @@ from tests.core.support.stage import queries
 
 from perdure.core.history.paginator import HistoryPaginator
 from perdure.core.history.sequences import HistoryUpdate
-from perdure.core.task import HeldTask, MalformedTask, OutstandingTask, TaskBuffer, prepare
+from perdure.core.workflow_tasks.task import (
+    HeldTask,
+    MalformedTask,
+    OutstandingTask,
+    TaskBuffer,
+    prepare,
+)
 
 
 def held(name: str, *, query_only: bool) -> HeldTask:

@@ -27,9 +27,9 @@ from tests.core.support.machines_driver import Driver
 
 from perdure.core.errors import FatalError, NondeterminismError
 from perdure.core.outcomes import BuildId, DeploymentVersion
-from perdure.core.randomness import seed_of_run
+from perdure.core.run.randomness import seed_of_run
+from perdure.core.run.workflow_machines import Step
 from perdure.core.run_info import RunInfo
-from perdure.core.workflow_machines import Step
 
 DONE = lang_message("complete_workflow_execution")
 

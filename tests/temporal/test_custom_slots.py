@@ -23,16 +23,16 @@ from temporalio.worker import (
     WorkerTuner,
 )
 
-from perdure.temporal.bridge import custom_slots
-from perdure.temporal.bridge.custom_slots import CustomSlots
-from perdure.temporal.bridge.logs import Log
-from perdure.temporal.bridge.slots import (
+from perdure.temporal.slots import custom
+from perdure.temporal.slots.custom import CustomSlots
+from perdure.temporal.slots.slots import (
     ActivitySlotInfo,
     Dealer,
     Permit,
     SlotDeploymentVersion,
     SlotReserveCtx,
 )
+from perdure.temporal.telemetry.logs import Log
 
 LIVENESS = 30.0
 
@@ -121,7 +121,7 @@ async def test_a_supplier_is_told_everything() -> None:
 
 
 async def test_a_failing_reserve_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(custom_slots, "_PAUSES", (0.0, 0.001))
+    monkeypatch.setattr(custom, "_PAUSES", (0.0, 0.001))
     inner = Recording(fails=5)
     assert await dealer(inner).reserve() is not None
     assert inner.fails == 0

@@ -33,10 +33,10 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from perdure.core.outcomes import Problem, ProblemKind, TaskOver
 from perdure.temporal.bridge.errors import RPCError
-from perdure.temporal.bridge.logs import BufferedLogEntry, Log
-from perdure.temporal.bridge.retry import POLLS, Retries
-from perdure.temporal.worker.journal import Journal
-from perdure.temporal.worker.slow_tasks import SlowTasks, warning_threshold
+from perdure.temporal.connection.retry import POLLS, Retries
+from perdure.temporal.telemetry.logs import BufferedLogEntry, Log
+from perdure.temporal.worker.diagnostics.journal import Journal
+from perdure.temporal.worker.diagnostics.slow_tasks import SlowTasks, warning_threshold
 
 WORKER = "temporalio_sdk_core::worker"
 

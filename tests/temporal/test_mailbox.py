@@ -11,16 +11,16 @@ from temporalio.bridge.proto.activity_task import ActivityTask
 from temporalio.bridge.proto.workflow_commands import ScheduleLocalActivity
 
 from perdure.core import outcomes
-from perdure.core.local_requests import LocalActivityCancel, LocalActivityRequest
+from perdure.core.local_activities.requests import LocalActivityCancel, LocalActivityRequest
 from perdure.core.run_info import RunInfo
 from perdure.temporal.bridge.errors import PollShutdownError
-from perdure.temporal.bridge.fixed_slots import FixedSlots
-from perdure.temporal.bridge.logs import Log
-from perdure.temporal.bridge.slots import Dealer, SlotDeploymentVersion, SlotReserveCtx
-from perdure.temporal.worker.journal import Journal
+from perdure.temporal.slots.fixed import FixedSlots
+from perdure.temporal.slots.slots import Dealer, SlotDeploymentVersion, SlotReserveCtx
+from perdure.temporal.telemetry.logs import Log
+from perdure.temporal.worker.diagnostics.journal import Journal
+from perdure.temporal.worker.diagnostics.metrics import SILENT
 from perdure.temporal.worker.local_activities import LocalActivityShell
 from perdure.temporal.worker.mailbox import Mailbox
-from perdure.temporal.worker.metrics import SILENT
 
 RUN = RunInfo("namespace", "workflow-id", "run-id", "workflow-type", "task-queue")
 

@@ -12,7 +12,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 import perdure.temporal.worker.paging as paging
-from perdure.core.completion_pages import Pages
+from perdure.core.workflow_tasks.completion_pages import Pages
 from perdure.temporal.bridge.errors import RPCError
 from perdure.temporal.worker.paging import send_pages
 

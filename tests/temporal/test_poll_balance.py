@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.temporal.worker.poll_balance import PollBalance
+from perdure.temporal.worker.polling.balance import PollBalance
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ from tests.temporal import sample
 from tests.temporal.fake_server import FakeServer, Refused, fake_server
 from tests.temporal.nexus_sample import Desk
 
-from perdure.temporal.bridge import retry
-from perdure.temporal.worker import polling
+from perdure.temporal.connection import retry
+from perdure.temporal.worker.polling import polls
 
 POLLS = ("PollWorkflowTaskQueue", "PollActivityTaskQueue", "PollNexusTaskQueue")
 TRANSIENT = (1, 2, 4, 8, 10, 11, 13, 14, 15)
@@ -42,7 +42,7 @@ async def fake() -> AsyncIterator[FakeServer]:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Polls that are tried again at once, and whose first minute is over."""
     fast = replace(retry.POLLS, initial=0.001, longest=0.002)
-    monkeypatch.setattr(polling, "POLLS", fast)
+    monkeypatch.setattr(polls, "POLLS", fast)
     monkeypatch.setattr(retry, "THROTTLED", fast)
     monkeypatch.setattr(retry, "_POLL_GRACE", 0.0)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from temporalio.bridge.worker import PollerBehaviorAutoscaling, PollerBehaviorSimpleMaximum
 
-from perdure.temporal.worker.poller_scaling import LONG_POLL, SHORT_POLL, PollScaler
+from perdure.temporal.worker.polling.scaling import LONG_POLL, SHORT_POLL, PollScaler
 from perdure.temporal.worker.settings import PollerCounts, poller_counts
 
 SCALED = PollerCounts(2, 20, 10, scaled=True)

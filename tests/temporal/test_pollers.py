@@ -22,7 +22,7 @@ from tests.core.support.history_builder import HistoryBuilder
 from tests.temporal import sample
 from tests.temporal.fake_server import FakeServer, Refused, fake_server
 
-from perdure.temporal.worker import polling
+from perdure.temporal.worker.polling import polls
 
 LIVENESS = 30.0
 
@@ -187,11 +187,11 @@ async def test_at_most_so_many_activities_a_second(
 ) -> None:
     waits: list[float] = []
 
-    async def note(self: polling.Pace) -> None:
+    async def note(self: polls.Pace) -> None:
         assert self._limit is not None
         waits.append(self._limit.reserve(0.0))
 
-    monkeypatch.setattr(polling.Pace, "wait", note)
+    monkeypatch.setattr(polls.Pace, "wait", note)
     fake.script("PollActivityTaskQueue", *(activity_task(number) for number in range(4)))
     options = {"max_activities_per_second": 4.0, "max_concurrent_activity_task_polls": 1}
     async with asyncio.timeout(LIVENESS), worker(await connected(fake), **options):
@@ -238,7 +238,7 @@ async def test_a_cache_needs_two_polls(fake: FakeServer) -> None:
 async def test_exhausted_resources_halve_scaled_polls(
     fake: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perdure.temporal.bridge.retry._POLL_GRACE", 0.0)
+    monkeypatch.setattr("perdure.temporal.connection.retry._POLL_GRACE", 0.0)
     fake.script("PollActivityTaskQueue", *[Refused(8)] * 2)
     behavior = PollerBehaviorAutoscaling(minimum=1, maximum=8, initial=8)
     lang = worker(await connected(fake), activity_task_poller_behavior=behavior)

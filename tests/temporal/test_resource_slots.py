@@ -20,16 +20,16 @@ from temporalio.worker import (
 )
 from tests.temporal import sample
 
-from perdure.temporal.bridge.resource_control import (
+from perdure.temporal.errors import PackageMissing
+from perdure.temporal.slots.resource_based import ResourceSlots, SlotBounds
+from perdure.temporal.slots.resource_control import (
     PidController,
     ResourceControl,
     Targets,
     Usage,
 )
-from perdure.temporal.bridge.resource_slots import ResourceSlots, SlotBounds
-from perdure.temporal.bridge.slots import Dealer, SlotDeploymentVersion, SlotReserveCtx
-from perdure.temporal.bridge.system_resources import SystemResources
-from perdure.temporal.errors import PackageMissing
+from perdure.temporal.slots.slots import Dealer, SlotDeploymentVersion, SlotReserveCtx
+from perdure.temporal.slots.system_resources import SystemResources
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.temporal.bridge.retry import CALLS, POLLS, Backoff, Retries, message_too_large
+from perdure.temporal.connection.retry import CALLS, POLLS, Backoff, Retries, message_too_large
 
 UNKNOWN, INVALID, DEADLINE, NOT_FOUND, EXHAUSTED, UNAVAILABLE = 2, 3, 4, 5, 8, 14
 

@@ -35,7 +35,8 @@ from tests.temporal import sample
 from tests.temporal.fake_server import FakeServer, Refused, fake_server
 
 from perdure.temporal.bridge.errors import PollShutdownError
-from perdure.temporal.worker import ending, polling
+from perdure.temporal.worker import ending
+from perdure.temporal.worker.polling import polls
 
 LIVENESS = 30.0
 
@@ -238,7 +239,7 @@ async def test_a_server_that_can_ends_the_polls(fake: FakeServer) -> None:
 async def test_a_server_that_forgets_the_polls(
     fake: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(polling, "_STOP", 0.01)
+    monkeypatch.setattr(polls, "_STOP", 0.01)
     lang = await polling_lang(fake)
     lang.bridge.initiate_shutdown()
     await lang.end()

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from perdure.temporal.bridge.fixed_slots import FixedSlots
-from perdure.temporal.bridge.slots import Dealer, SlotDeploymentVersion, SlotReserveCtx
+from perdure.temporal.slots.fixed import FixedSlots
+from perdure.temporal.slots.slots import Dealer, SlotDeploymentVersion, SlotReserveCtx
 
 
 def context(sticky: bool) -> SlotReserveCtx:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.temporal.cores import on_both_cores
 
-from perdure.temporal.bridge.core_metrics import CATALOGUE
+from perdure.temporal.telemetry.core_metrics import CATALOGUE
 
 _LONG = 60_000
 

@@ -33,13 +33,13 @@ from temporalio.runtime import Runtime, TelemetryConfig
 from temporalio.worker import Worker, WorkerDeploymentConfig
 
 from perdure.core.outcomes import BuildId
-from perdure.temporal.bridge.core_metrics import CoreMetrics
-from perdure.temporal.bridge.resource_control import Usage
-from perdure.temporal.worker.environment import environment
-from perdure.temporal.worker.heartbeat import Host, WorkerPulse
+from perdure.temporal.slots.resource_control import Usage
+from perdure.temporal.telemetry.core_metrics import CoreMetrics
+from perdure.temporal.worker.presence.environment import environment
+from perdure.temporal.worker.presence.heartbeat import Host, WorkerPulse
+from perdure.temporal.worker.presence.tally import TalliedMetrics
+from perdure.temporal.worker.presence.worker_commands import answer_command, command_queue
 from perdure.temporal.worker.settings import PollerCounts
-from perdure.temporal.worker.tally import TalliedMetrics
-from perdure.temporal.worker.worker_commands import answer_command, command_queue
 
 HOST = Host("group", Usage(memory=0.25, cpu=0.5))
 

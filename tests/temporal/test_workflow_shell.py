@@ -22,9 +22,9 @@ from tests.core.support.stage import RUN, settings, start_timer
 
 from perdure.core import outcomes
 from perdure.temporal.bridge.errors import RPCError
-from perdure.temporal.bridge.logs import Log
-from perdure.temporal.bridge.slots import Permit
-from perdure.temporal.worker.journal import Journal
+from perdure.temporal.slots.slots import Permit
+from perdure.temporal.telemetry.logs import Log
+from perdure.temporal.worker.diagnostics.journal import Journal
 from perdure.temporal.worker.workflows import WorkflowShell
 
 Reason = RemoveFromCache.EvictionReason

@@ -25,7 +25,7 @@ from google.protobuf.message import Message
 
 from perdure.core import outcomes
 from perdure.core.evidence import CallSite
-from perdure.core.local_requests import LocalOutcome, LocalResult
+from perdure.core.local_activities.requests import LocalOutcome, LocalResult
 from perdure.core.outcomes import Action, Input, StreamSettings
 from perdure.core.trace import describe_action
 from perdure.core.workflow_stream import WorkflowStream

@@ -44,7 +44,7 @@ from temporalio.bridge.proto.workflow_completion.workflow_completion_pb2 import 
 
 if TYPE_CHECKING:
     from perdure.core.evidence import CallSite
-    from perdure.core.local_requests import LocalRequest, LocalResult
+    from perdure.core.local_activities.requests import LocalRequest, LocalResult
 
 __all__ = [
     "Action",

@@ -19,7 +19,7 @@ from temporalio.bridge.proto.workflow_completion.workflow_completion_pb2 import 
 
 from perdure.core import outcomes
 from perdure.core.history.events import NAMES
-from perdure.core.local_requests import LocalActivityRequest
+from perdure.core.local_activities.requests import LocalActivityRequest
 from perdure.core.outcomes import Action, Input
 
 __all__ = ["describe_action", "describe_input", "run_of"]

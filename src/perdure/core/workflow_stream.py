@@ -21,10 +21,8 @@ from temporalio.api.history.v1.message_pb2 import HistoryEvent
 from temporalio.api.workflowservice.v1.request_response_pb2 import PollWorkflowTaskQueueResponse
 from temporalio.bridge.proto.workflow_activation.workflow_activation_pb2 import RemoveFromCache
 
-from perdure.core.completion import MalformedCompletion, validate
 from perdure.core.history.paginator import BrokenPages, EmptyTask, HistoryPaginator
 from perdure.core.history.sequences import HistoryUpdate
-from perdure.core.managed_run import ManagedRun
 from perdure.core.outcomes import (
     Action,
     Completed,
@@ -48,17 +46,19 @@ from perdure.core.outcomes import (
     ShutdownRequested,
     StreamSettings,
 )
-from perdure.core.reports import Reports
+from perdure.core.run.managed_run import ManagedRun
+from perdure.core.run.workflow_machines import WorkflowMachines
 from perdure.core.run_info import RunInfo
-from perdure.core.task import (
+from perdure.core.workflow_tasks.completion import MalformedCompletion, validate
+from perdure.core.workflow_tasks.reports import Reports
+from perdure.core.workflow_tasks.task import (
     HeldTask,
     MalformedTask,
     PreparedTask,
     TaskBuffer,
     prepare,
 )
-from perdure.core.verdicts import CACHE_FULL, Eviction, Verdict, history_missing
-from perdure.core.workflow_machines import WorkflowMachines
+from perdure.core.workflow_tasks.verdicts import CACHE_FULL, Eviction, Verdict, history_missing
 
 __all__ = ["WorkflowStream"]
 

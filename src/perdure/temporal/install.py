@@ -7,7 +7,7 @@ compiled file is never loaded; it need not even exist.
 Invariants: installing twice changes nothing, also when a workflow sandbox runs this module again
 (the sandbox shares `temporalio.bridge` with the program, so the attribute there is the truth).
 Nothing heavy is imported at the top, because a sandboxed workflow file may import this package, and
-nothing under `perdure.temporal.bridge` may import temporalio at its top.
+nothing that `build_module` imports may import temporalio at its top.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from tests.core.support.history_builder import (
 )
 
 from perdure.core.errors import FatalError, NondeterminismError
-from perdure.core.local_requests import LocalOutcome, LocalResult
+from perdure.core.local_activities.requests import LocalOutcome, LocalResult
 from perdure.core.machines.local_activity import LocalActivityMachine
 from perdure.core.machines.local_marker import LocalMarker, read_local_marker
 

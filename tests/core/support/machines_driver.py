@@ -12,8 +12,8 @@ from tests.core.support.history_builder import HistoryBuilder, HistorySlice
 
 from perdure.core.commands import parse_command
 from perdure.core.history.sequences import HistoryUpdate
+from perdure.core.run.workflow_machines import Step, WorkflowMachines
 from perdure.core.run_info import RunInfo
-from perdure.core.workflow_machines import Step, WorkflowMachines
 
 RUN = RunInfo("namespace", "workflow-id", "run-id", "workflow-type", "task-queue")
 

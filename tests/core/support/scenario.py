@@ -17,7 +17,7 @@ from tests.core.support.history_builder import HistoryBuilder, HistorySlice, pay
 from tests.core.support.stage import RUN, Stage, kinds
 
 from perdure.core import outcomes
-from perdure.core.local_requests import LocalActivityRequest, LocalOutcome, LocalResult
+from perdure.core.local_activities.requests import LocalActivityRequest, LocalOutcome, LocalResult
 
 __all__ = ["Answers", "lived", "replayed", "told"]
 

@@ -29,7 +29,7 @@ from perdure.core.failures import (
     local_activity_timed_out,
 )
 from perdure.core.history.events import describe
-from perdure.core.local_requests import LocalOutcome, LocalResult
+from perdure.core.local_activities.requests import LocalOutcome, LocalResult
 from perdure.core.machines.fields import check_same
 from perdure.core.machines.host import LocalHost
 from perdure.core.machines.local_marker import LOCAL_ACTIVITY_MARKER, LocalMarker, read_local_marker

@@ -19,7 +19,7 @@ from temporalio.api.history.v1.message_pb2 import HistoryEvent
 
 from perdure.core.errors import FatalError
 from perdure.core.history.events import describe
-from perdure.core.local_requests import LocalOutcome
+from perdure.core.local_activities.requests import LocalOutcome
 from perdure.core.machines.fields import first_detail
 
 __all__ = ["LOCAL_ACTIVITY_MARKER", "LocalMarker", "read_local_marker"]

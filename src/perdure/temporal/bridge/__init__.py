@@ -1,7 +1,7 @@
 """The surface of the SDK's extension module, made of ours.
 
-One folder per concern: the connection (`client`, `channel`, `rpcs`, `retry`), telemetry (`runtime`,
-`logs`, `metrics`), ephemeral servers, configuration from the environment, and workers.
+Here are only the objects that the SDK holds: runtime, client, workers. What they are made of has
+packages of its own beside this one: `connection`, `telemetry`, `slots`, `worker`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ def build_module(name: str) -> ModuleType:
     # Else gRPC writes lines of its own to standard error for every lost server and every fork.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     from perdure.temporal import envconfig, ephemeral
-    from perdure.temporal.bridge import client, errors, logs, metrics, runtime, slots, worker
+    from perdure.temporal.bridge import client, errors, runtime, worker
+    from perdure.temporal.slots import slots
+    from perdure.temporal.telemetry import logs, metrics
 
     module = ModuleType(name, "The perdure core, in the place of the compiled one.")
     vars(module).update(

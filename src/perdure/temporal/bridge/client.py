@@ -17,26 +17,26 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import grpc.aio
 
-from perdure.temporal.bridge.channel import CannotConnect, Channels
 from perdure.temporal.bridge.client_workers import ClientWorkers
 from perdure.temporal.bridge.errors import RPCError
-from perdure.temporal.bridge.headers import (
+from perdure.temporal.connection.channel import CannotConnect, Channels
+from perdure.temporal.connection.headers import (
     Headers,
     InvalidMetadata,
     Metadata,
     call_metadata,
     deadline_of,
 )
-from perdure.temporal.bridge.payload_guard import PayloadGuard
-from perdure.temporal.bridge.retry import CALLS, POLLS, Backoff, Retries, is_completion_lost
-from perdure.temporal.bridge.retry_log import log_retry
-from perdure.temporal.bridge.rpcs import TASK_POLLS, Rpc, find
+from perdure.temporal.connection.payload_guard import PayloadGuard
+from perdure.temporal.connection.retry import CALLS, POLLS, Backoff, Retries, is_completion_lost
+from perdure.temporal.connection.retry_log import log_retry
+from perdure.temporal.connection.rpcs import TASK_POLLS, Rpc, find
 
 if TYPE_CHECKING:
     from temporalio.bridge.client import ClientConfig, ClientRetryConfig, RpcCall
 
     from perdure.temporal.bridge.runtime import RuntimeRef
-    from perdure.temporal.worker.namespace_worker import NamespaceWorker
+    from perdure.temporal.worker.presence.namespace_worker import NamespaceWorker
 
 __all__ = ["ClientRef", "connect_client"]
 

@@ -10,14 +10,19 @@ import ctypes
 import weakref
 from typing import TYPE_CHECKING
 
-from perdure.temporal.bridge.core_metrics import CoreMetrics
-from perdure.temporal.bridge.logs import Log
-from perdure.temporal.bridge.metrics import BufferedMetricUpdate, BufferSink, MetricMeterRef, Sink
-from perdure.temporal.bridge.otlp import OtlpExport
 from perdure.temporal.bridge.process import HomeProcess
-from perdure.temporal.bridge.prometheus import PrometheusEndpoint, PrometheusSink
-from perdure.temporal.bridge.request_metrics import RequestMetrics
 from perdure.temporal.bridge.sandbox import pass_through
+from perdure.temporal.telemetry.core_metrics import CoreMetrics
+from perdure.temporal.telemetry.logs import Log
+from perdure.temporal.telemetry.metrics import (
+    BufferedMetricUpdate,
+    BufferSink,
+    MetricMeterRef,
+    Sink,
+)
+from perdure.temporal.telemetry.otlp import OtlpExport
+from perdure.temporal.telemetry.prometheus import PrometheusEndpoint, PrometheusSink
+from perdure.temporal.telemetry.request_metrics import RequestMetrics
 
 if TYPE_CHECKING:
     from temporalio.bridge.runtime import MetricsConfig, RuntimeOptions

@@ -11,21 +11,21 @@ from typing import Any, cast
 from temporalio.api.workflowservice.v1 import PollActivityTaskQueueResponse
 from temporalio.bridge.proto import ActivityHeartbeat, ActivityTaskCompletion
 
-from perdure.core.activities import Activities
-from perdure.core.activity_events import (
+from perdure.core.activities.events import (
     ActivityOver,
     HeartbeatAnswer,
     RecordHeartbeat,
     ReportResult,
 )
-from perdure.core.activity_reports import ActivitySettings
+from perdure.core.activities.reports import ActivitySettings
+from perdure.core.activities.tasks import Activities
 from perdure.temporal.bridge.errors import RPCError
-from perdure.temporal.bridge.slots import ActivitySlotInfo, Dealer, Permit
+from perdure.temporal.slots.slots import ActivitySlotInfo, Dealer, Permit
 from perdure.temporal.worker.alarm import Alarm
-from perdure.temporal.worker.journal import Journal
+from perdure.temporal.worker.diagnostics.journal import Journal
+from perdure.temporal.worker.diagnostics.metrics import WorkerMetrics, seconds_between
 from perdure.temporal.worker.mailbox import Mailbox
-from perdure.temporal.worker.metrics import WorkerMetrics, seconds_between
-from perdure.temporal.worker.polling import Pace, Pollers
+from perdure.temporal.worker.polling.polls import Pace, Pollers
 from perdure.temporal.worker.service import TooLargeToSend, WorkflowService
 from perdure.temporal.worker.settings import WorkerSettings
 from perdure.temporal.worker.workflows import EagerActivities

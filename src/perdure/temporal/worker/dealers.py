@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from perdure.core.outcomes import DeploymentVersion
-from perdure.temporal.bridge.logs import Log
-from perdure.temporal.bridge.slot_suppliers import Suppliers
-from perdure.temporal.bridge.slots import Dealer, SlotDeploymentVersion, SlotReserveCtx
-from perdure.temporal.worker.metrics import WorkerMetrics
+from perdure.temporal.slots.slots import Dealer, SlotDeploymentVersion, SlotReserveCtx
+from perdure.temporal.slots.suppliers import Suppliers
+from perdure.temporal.telemetry.logs import Log
+from perdure.temporal.worker.diagnostics.metrics import WorkerMetrics
 from perdure.temporal.worker.settings import WorkerSettings
 
 if TYPE_CHECKING:

@@ -22,10 +22,10 @@ from perdure.core import outcomes
 from perdure.temporal.bridge.errors import PollShutdownError
 from perdure.temporal.worker.activities import ActivityShell
 from perdure.temporal.worker.dealers import Dealers
-from perdure.temporal.worker.journal import Journal
+from perdure.temporal.worker.diagnostics.journal import Journal
 from perdure.temporal.worker.mailbox import Mailbox
 from perdure.temporal.worker.nexus import NexusShell
-from perdure.temporal.worker.workflow_polls import WorkflowPolls
+from perdure.temporal.worker.polling.workflow_polls import WorkflowPolls
 from perdure.temporal.worker.workflows import WorkflowShell
 
 __all__ = ["WorkerEnding", "WorkerParts"]

@@ -18,27 +18,27 @@ from temporalio.bridge.proto.nexus import NexusTaskCompletion
 from temporalio.bridge.proto.workflow_activation import RemoveFromCache
 
 from perdure.core import outcomes
-from perdure.core.local_activities import is_local_token
+from perdure.core.local_activities.tasks import is_local_token
 from perdure.core.payload_limits import Limits
 from perdure.temporal.bridge.errors import PollShutdownError, RPCError
-from perdure.temporal.bridge.slots import (
+from perdure.temporal.slots.slots import (
     Permit,
 )
 from perdure.temporal.worker.activities import ActivityShell
 from perdure.temporal.worker.dealers import Dealers
+from perdure.temporal.worker.diagnostics.journal import Journal
 from perdure.temporal.worker.ending import WorkerEnding, WorkerParts
-from perdure.temporal.worker.journal import Journal
 from perdure.temporal.worker.local_activities import LocalActivityShell
 from perdure.temporal.worker.mailbox import Mailbox
 from perdure.temporal.worker.nexus import NexusShell
-from perdure.temporal.worker.presence import Presence
+from perdure.temporal.worker.polling.workflow_polls import WorkflowPolls
+from perdure.temporal.worker.presence.presence import Presence
+from perdure.temporal.worker.presence.tally import TalliedMetrics
 from perdure.temporal.worker.service import GrpcService, NamespaceLimits
 from perdure.temporal.worker.settings import (
     stream_settings,
     worker_settings,
 )
-from perdure.temporal.worker.tally import TalliedMetrics
-from perdure.temporal.worker.workflow_polls import WorkflowPolls
 from perdure.temporal.worker.workflows import WorkflowShell
 
 if TYPE_CHECKING:

@@ -16,19 +16,19 @@ from typing import Any, cast
 from temporalio.bridge.proto.activity_result import ActivityExecutionResult
 
 from perdure.core import outcomes
-from perdure.core.local_activities import (
+from perdure.core.local_activities.requests import AttemptOver, LocalRequest
+from perdure.core.local_activities.tasks import (
     CancelsDelivered,
     Instant,
     LocalActivities,
     PermitReleased,
     Resolved,
 )
-from perdure.core.local_requests import AttemptOver, LocalRequest
-from perdure.temporal.bridge.slots import Dealer, LocalActivitySlotInfo, Permit
+from perdure.temporal.slots.slots import Dealer, LocalActivitySlotInfo, Permit
 from perdure.temporal.worker.alarm import Alarm
-from perdure.temporal.worker.journal import Journal
+from perdure.temporal.worker.diagnostics.journal import Journal
+from perdure.temporal.worker.diagnostics.metrics import WorkerMetrics
 from perdure.temporal.worker.mailbox import Mailbox
-from perdure.temporal.worker.metrics import WorkerMetrics
 
 __all__ = ["LocalActivityShell"]
 

@@ -11,23 +11,23 @@ from typing import cast
 from temporalio.api.workflowservice.v1 import PollNexusTaskQueueResponse
 from temporalio.bridge.proto.nexus import NexusTaskCompletion
 
-from perdure.core.nexus_events import (
+from perdure.core.nexus.events import (
     NexusEvent,
     NexusTaskDropped,
     NexusTaskOver,
     ReportNexusAnswer,
     TellLang,
 )
-from perdure.core.nexus_reports import NexusSettings, operation_of
-from perdure.core.nexus_tasks import NexusTasks
+from perdure.core.nexus.reports import NexusSettings, operation_of
+from perdure.core.nexus.tasks import NexusTasks
 from perdure.temporal.bridge.errors import PollShutdownError, RPCError
-from perdure.temporal.bridge.logs import Log
-from perdure.temporal.bridge.retry_log import log_retry
-from perdure.temporal.bridge.slots import Dealer, NexusSlotInfo, Permit
+from perdure.temporal.connection.retry_log import log_retry
+from perdure.temporal.slots.slots import Dealer, NexusSlotInfo, Permit
+from perdure.temporal.telemetry.logs import Log
 from perdure.temporal.worker.alarm import Alarm
+from perdure.temporal.worker.diagnostics.metrics import WorkerMetrics
 from perdure.temporal.worker.mailbox import Mailbox
-from perdure.temporal.worker.metrics import WorkerMetrics
-from perdure.temporal.worker.polling import Pollers
+from perdure.temporal.worker.polling.polls import Pollers
 from perdure.temporal.worker.service import WorkflowService
 from perdure.temporal.worker.settings import WorkerSettings
 

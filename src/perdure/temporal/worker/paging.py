@@ -15,9 +15,9 @@ from temporalio.api.workflowservice.v1 import (
     RespondWorkflowTaskCompletedResponse,
 )
 
-from perdure.core.completion_pages import Pages
+from perdure.core.workflow_tasks.completion_pages import Pages
 from perdure.temporal.bridge.errors import RPCError
-from perdure.temporal.bridge.retry import is_completion_lost
+from perdure.temporal.connection.retry import is_completion_lost
 
 __all__ = ["send_pages"]
 

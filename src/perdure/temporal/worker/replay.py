@@ -31,8 +31,8 @@ from temporalio.bridge.proto.workflow_activation import RemoveFromCache
 
 from perdure.core import outcomes
 from perdure.temporal.bridge.errors import PollShutdownError
-from perdure.temporal.bridge.logs import Log
-from perdure.temporal.worker.journal import Journal
+from perdure.temporal.telemetry.logs import Log
+from perdure.temporal.worker.diagnostics.journal import Journal
 from perdure.temporal.worker.settings import stream_settings, worker_settings
 from perdure.temporal.worker.workflows import WorkflowShell
 

@@ -36,12 +36,12 @@ from temporalio.api.workflowservice.v1 import (
     ShutdownWorkerRequest,
 )
 
-from perdure.core.completion_pages import COMPLETION_TOO_LARGE, pages_of
 from perdure.core.outcomes import ProblemKind
 from perdure.core.payload_limits import Limits
+from perdure.core.workflow_tasks.completion_pages import COMPLETION_TOO_LARGE, pages_of
 from perdure.temporal.bridge.client import ClientRef
 from perdure.temporal.bridge.errors import RPCError
-from perdure.temporal.bridge.rpcs import find
+from perdure.temporal.connection.rpcs import find
 from perdure.temporal.worker.paging import send_pages
 
 __all__ = [

@@ -25,16 +25,16 @@ from temporalio.bridge.proto.workflow_completion import WorkflowActivationComple
 
 from perdure.core import outcomes
 from perdure.core.outcomes import Action, Input, Problem, ProblemKind, StreamSettings
-from perdure.core.reports import problem_of
-from perdure.core.task import MalformedTask
+from perdure.core.workflow_tasks.reports import problem_of
+from perdure.core.workflow_tasks.task import MalformedTask
 from perdure.temporal.bridge.errors import PollShutdownError, RPCError
-from perdure.temporal.bridge.slots import Permit, WorkflowSlotInfo
-from perdure.temporal.worker import call_sites
-from perdure.temporal.worker.journal import Journal
+from perdure.temporal.slots.slots import Permit, WorkflowSlotInfo
+from perdure.temporal.worker.diagnostics import call_sites
+from perdure.temporal.worker.diagnostics.journal import Journal
+from perdure.temporal.worker.diagnostics.metrics import SILENT, WorkerMetrics, seconds_between
+from perdure.temporal.worker.diagnostics.tracing import new_stream
 from perdure.temporal.worker.mailbox import Mailbox
-from perdure.temporal.worker.metrics import SILENT, WorkerMetrics, seconds_between
 from perdure.temporal.worker.service import TooLargeToSend
-from perdure.temporal.worker.tracing import new_stream
 
 if TYPE_CHECKING:
     from perdure.temporal.worker.local_activities import LocalActivityShell

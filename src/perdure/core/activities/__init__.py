@@ -1,0 +1,1 @@
+"""Activities that the server hands out, from the polled task to the report of its result."""

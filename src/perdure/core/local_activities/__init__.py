@@ -1,0 +1,1 @@
+"""Local activities: run by the worker that runs their workflow, within the workflow task."""

@@ -1,0 +1,1 @@
+"""One workflow run: its machines, its state, and its work on one workflow task after another."""

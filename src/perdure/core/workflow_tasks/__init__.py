@@ -1,0 +1,1 @@
+"""A workflow task: as polled, as lang answered it, as it is reported; and what went wrong."""

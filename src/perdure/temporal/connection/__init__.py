@@ -1,0 +1,1 @@
+"""Calls to a Temporal server: channels, addresses, TLS, headers, retries."""

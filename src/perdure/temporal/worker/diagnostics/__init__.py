@@ -1,0 +1,1 @@
+"""What a worker lets people see of its work: log, metrics, traces, warnings, lines of code."""

@@ -1,0 +1,1 @@
+"""Polls for tasks: how many wait at the server, and for which queue."""

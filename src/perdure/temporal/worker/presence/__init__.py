@@ -1,0 +1,1 @@
+"""How a worker is known to the server: its heartbeats, its numbers, and commands for it."""
