@@ -120,8 +120,7 @@ class Outcomes:
 @scenario
 async def outcomes(stage: Stage) -> Any:
     async with stage.worker([Outcomes, Child]):
-        handle = await stage.start(Outcomes, suffix="p")
-        return [await outcome(handle.result()), await stage.history(handle)]
+        return await stage.run(Outcomes, suffix="p")
 
 
 @workflow.defn
