@@ -61,8 +61,9 @@ async def test_programs_that_failed_once_and_random_ones(server: str) -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-async def test_many_random_programs(server: str) -> None:
+async def test_many_random_programs(server: str, capsys: pytest.CaptureFixture[str]) -> None:
     for done in range(0, 500, _BATCH):
         seed = SystemRandom().randrange(10**9)
-        sys.stderr.write(f"\nprograms {done} to {done + _BATCH}, seed {seed}\n")
+        with capsys.disabled():
+            sys.stderr.write(f"\nprograms {done} to {done + _BATCH}, seed {seed}\n")
         await _check(server, some_programs(_BATCH, seed=seed))
