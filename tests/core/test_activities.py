@@ -55,8 +55,8 @@ from perdure.core.activities.reports import (
     eager_activity_limit,
 )
 from perdure.core.activities.tasks import Activities
-from perdure.core.outcomes import BuildId, DeploymentVersion
 from perdure.core.rate_limit import RateLimit
+from perdure.core.versioning import BuildId, DeploymentVersion
 
 ALIVE = RecordActivityTaskHeartbeatResponse()
 CANCEL = RecordActivityTaskHeartbeatResponse(cancel_requested=True)

@@ -7,8 +7,8 @@ from temporalio.bridge.proto.workflow_completion import WorkflowActivationComple
 from tests.core.support.canned_histories import single_timer
 from tests.core.support.stage import RUN, Stage, cancel_timer, schedule_activity, start_timer
 
-from perdure.core import outcomes
 from perdure.core.evidence import CallSite
+from perdure.core.inputs import Completed
 
 SITE = CallSite("orders.py", 12, "Order.run")
 
@@ -18,7 +18,7 @@ def complete(
 ) -> None:
     completion = WorkflowActivationCompletion(run_id=RUN)
     completion.successful.commands.extend(commands)
-    stage.feed(outcomes.Completed(completion, sites))
+    stage.feed(Completed(completion, sites))
 
 
 def disagreeing(commands: list[WorkflowCommand], sites: tuple[CallSite | None, ...]) -> Stage:

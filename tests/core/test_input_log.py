@@ -9,10 +9,15 @@ from temporalio.bridge.proto.workflow_completion import WorkflowActivationComple
 from tests.core.support.canned_histories import single_timer
 from tests.core.support.stage import RUN, Stage, complete_workflow, run_local, start_timer
 
-from perdure.core import outcomes
 from perdure.core.evidence import CallSite
 from perdure.core.input_log import BrokenInputLog, InputLog, outcome_lines, replay
-from perdure.core.outcomes import Input, ProblemKind
+from perdure.core.inputs import (
+    Completed,
+    HeartbeatDue,
+    Input,
+    LocalCancelsDelivered,
+    ProblemKind,
+)
 from perdure.core.trace import describe_action
 
 
@@ -36,9 +41,9 @@ def recorded() -> list[str]:
     stage, built = RecordingStage(), single_timer()
     stage.poll(built, built.to_task(1))
     stage.complete(start_timer(1), run_local(1))
-    stage.feed(outcomes.HeartbeatDue(RUN, b"task-1"))
+    stage.feed(HeartbeatDue(RUN, b"task-1"))
     stage.refuse(ProblemKind.NOT_FOUND, "too late")
-    stage.feed(outcomes.LocalCancelsDelivered(RUN))
+    stage.feed(LocalCancelsDelivered(RUN))
     stage.complete()
     stage.poll(built)
     stage.complete(start_timer(1))
@@ -65,7 +70,7 @@ def test_another_outcome_is_seen() -> None:
 def test_a_refused_input_is_an_outcome() -> None:
     stage = Stage()
     unknown = WorkflowActivationCompletion(run_id="unknown")
-    assert outcome_lines(stage.stream, outcomes.Completed(unknown))[0].startswith("refused: ")
+    assert outcome_lines(stage.stream, Completed(unknown))[0].startswith("refused: ")
 
 
 def test_lines_of_code_survive() -> None:
@@ -75,10 +80,10 @@ def test_lines_of_code_survive() -> None:
     log = InputLog()
     lines = [
         log.header(Stage().stream.settings),
-        log.entry(outcomes.Completed(completion, (site, None)), []),
+        log.entry(Completed(completion, (site, None)), []),
     ]
     given = next(iter(replay(lines))).given
-    assert isinstance(given, outcomes.Completed)
+    assert isinstance(given, Completed)
     assert given.sites == (site, None)
     assert given.completion == completion
 

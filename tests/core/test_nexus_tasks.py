@@ -45,7 +45,7 @@ from perdure.core.nexus.events import (
 )
 from perdure.core.nexus.reports import MalformedNexusCompletion, NexusReports, NexusSettings
 from perdure.core.nexus.tasks import NexusTasks
-from perdure.core.outcomes import DeploymentVersion
+from perdure.core.versioning import DeploymentVersion
 
 NOW = 1000.0
 UNIX = 1_700_000_000_000_000_000

@@ -22,8 +22,8 @@ from tests.core.support.stage import (
     start_timer,
 )
 
-from perdure.core import outcomes
-from perdure.core.outcomes import BuildId
+from perdure.core.actions import FailTask
+from perdure.core.versioning import BuildId
 
 
 def begun(*flags: int) -> HistoryBuilder:
@@ -281,7 +281,7 @@ def test_replayer_command_reordering_backward_compatibility(
     stage.poll(built)
     stage.activation()
     stage.complete(complete_workflow(), start_timer(1))
-    assert stage.has(outcomes.FailTask) is not ok
+    assert stage.has(FailTask) is not ok
 
 
 def test_flags_that_came_in_the_midst_of_history() -> None:

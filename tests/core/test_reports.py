@@ -15,7 +15,8 @@ from temporalio.bridge.proto.workflow_commands import QueryResult
 from tests.core.support.history_builder import payload
 from tests.core.support.stage import settings
 
-from perdure.core.outcomes import BuildId, DeploymentVersion, ProblemKind
+from perdure.core.inputs import ProblemKind
+from perdure.core.versioning import BuildId, DeploymentVersion
 from perdure.core.workflow_tasks.reports import Reports, problem_of
 
 UNHANDLED = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_WORKFLOW_WORKER_UNHANDLED_FAILURE

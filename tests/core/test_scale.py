@@ -30,10 +30,16 @@ from tests.core.support.stage import (
     start_timer,
 )
 
-from perdure.core import outcomes
+from perdure.core.actions import (
+    FetchPage,
+    LangActivation,
+    ReleasePermit,
+    RunLocalActivities,
+)
 from perdure.core.activities.events import ReportResult
 from perdure.core.activities.reports import ActivitySettings
 from perdure.core.activities.tasks import Activities
+from perdure.core.inputs import LocalResolved
 from perdure.core.local_activities.entry import Instant
 from perdure.core.local_activities.requests import (
     CancelsDelivered,
@@ -91,13 +97,13 @@ def paged_replay(size: int) -> None:
     )
     stage.poll(built, first, next_page_token=b"100")
     fired = 0
-    while not stage.has(outcomes.ReleasePermit):
-        for fetch in stage.all(outcomes.FetchPage):
+    while not stage.has(ReleasePermit):
+        for fetch in stage.all(FetchPage):
             begin = int(fetch.token)
             end = min(begin + 100, len(built.events))
             more = str(end).encode() if end < len(built.events) else b""
             stage.page(fetch.fetch, built, begin + 1, end, more)
-        for action in stage.all(outcomes.LangActivation):
+        for action in stage.all(LangActivation):
             fired += kinds(action.activation) == ["fire_timer"]
             stage.complete(complete_workflow() if fired == size else start_timer(fired + 1))
     assert fired == size
@@ -127,8 +133,8 @@ def paged_signals(size: int) -> None:
     built.task_scheduled_and_started()
     stage = Stage()
     stage.poll(built, HistorySlice(built.events[:5], 0, size + 3), next_page_token=b"5")
-    while stage.has(outcomes.FetchPage):
-        fetch = stage.take(outcomes.FetchPage)
+    while stage.has(FetchPage):
+        fetch = stage.take(FetchPage)
         end = int(fetch.token) + 5
         more = str(end).encode() if end < len(built.events) else b""
         stage.page(fetch.fetch, built, end - 4, end, more)
@@ -202,7 +208,7 @@ def cancels_at_once(size: int) -> None:
     ended = [cancel_timer(n + 1) for n in range(size)]
     ended += [cancelled(command) for command in begun[size:]]
     stage.complete(*begun, *ended)
-    assert not stage.has(outcomes.RunLocalActivities)
+    assert not stage.has(RunLocalActivities)
     activation = stage.activation()
     assert len(activation.jobs) == 2 * size
     stage.complete(complete_workflow())
@@ -239,13 +245,13 @@ def local_activities(size: int) -> None:
     stage.poll(built)
     stage.activation()
     stage.complete(*(run_local(n + 1) for n in range(size)))
-    requests = stage.take(outcomes.RunLocalActivities).requests
+    requests = stage.take(RunLocalActivities).requests
     assert len(requests) == size
     for request in requests:
         assert isinstance(request, LocalActivityRequest)
         seq = request.command.seq
         result = LocalResult(seq, LocalOutcome.COMPLETED, 1, Timestamp(), runtime=0.1)
-        stage.feed(outcomes.LocalResolved(RUN, seq, result))
+        stage.feed(LocalResolved(RUN, seq, result))
         activation: WorkflowActivation = stage.activation()
         assert [job.resolve_activity.seq for job in activation.jobs] == [seq]
         stage.complete()
@@ -261,12 +267,12 @@ def local_cancels(size: int) -> None:
     stage.poll(built)
     stage.activation()
     stage.complete(*(run_local(n) for n in range(1, size + 2)))
-    stage.take(outcomes.RunLocalActivities)
+    stage.take(RunLocalActivities)
     result = LocalResult(1, LocalOutcome.COMPLETED, 1, Timestamp(), runtime=0.1)
-    stage.feed(outcomes.LocalResolved(RUN, 1, result))
+    stage.feed(LocalResolved(RUN, 1, result))
     stage.activation()
     stage.complete(complete_workflow())
-    cancels = stage.take(outcomes.RunLocalActivities).requests
+    cancels = stage.take(RunLocalActivities).requests
     assert all(isinstance(request, LocalActivityCancel) for request in cancels)
     assert len(cancels) == size
 

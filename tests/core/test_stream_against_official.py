@@ -11,16 +11,18 @@ from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from tests.core.support.official import needs_official_core, official_activations
 from tests.core.support.random_histories import Lang, Story, random_story
 
-from perdure.core.outcomes import (
+from perdure.core.actions import (
     Action,
-    Completed,
     CompleteTask,
-    Input,
     LangActivation,
+)
+from perdure.core.inputs import (
+    Completed,
+    Input,
     NewTask,
     Reported,
-    StreamSettings,
 )
+from perdure.core.stream_settings import StreamSettings
 from perdure.core.workflow_stream import WorkflowStream
 
 COUNT = 150

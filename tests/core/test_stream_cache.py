@@ -15,7 +15,22 @@ from tests.core.support.stage import (
     start_timer,
 )
 
-from perdure.core import outcomes
+from perdure.core.actions import (
+    CompleteTask,
+    Counted,
+    FetchPage,
+    Finished,
+    LangActivation,
+    ReleasePermit,
+    RunRemoved,
+)
+from perdure.core.inputs import (
+    PageFetched,
+    PageFetchFailed,
+    PollersStopped,
+    ProblemKind,
+    ShutdownRequested,
+)
 from perdure.core.workflow_tasks.completion import MalformedCompletion
 
 Reason = RemoveFromCache.EvictionReason
@@ -46,8 +61,8 @@ def test_cache_miss_will_fetch_history() -> None:
     """Rows: IT/workflow_tests/stickyness."""
     stage, built = Stage(), single_timer()
     stage.poll(built, built.only_task(2))
-    assert counted(stage.all(outcomes.Counted)) == ["sticky_cache_miss"]
-    fetch = stage.take(outcomes.FetchPage)
+    assert counted(stage.all(Counted)) == ["sticky_cache_miss"]
+    fetch = stage.take(FetchPage)
     assert (fetch.workflow_id, fetch.run_id, fetch.token) == ("workflow-id", RUN, b"")
     stage.page(fetch.fetch, built, 1, built.last_event_id)
     stage.activation()
@@ -68,9 +83,9 @@ def test_fetching_to_continue_replay_works(page_size: int) -> None:
     whole.events[:] = whole.events[:page_size]
     stage.poll(built, whole, next_page_token=b"2" if page_size < total else b"")
     position, seen, seq = page_size, [], 0
-    while not stage.has(outcomes.CompleteTask):
-        while stage.has(outcomes.FetchPage):
-            fetch = stage.take(outcomes.FetchPage)
+    while not stage.has(CompleteTask):
+        while stage.has(FetchPage):
+            fetch = stage.take(FetchPage)
             until = min(position + page_size, total)
             token = b"more" if until < total else b""
             stage.page(fetch.fetch, built, position + 1, until, token)
@@ -79,8 +94,8 @@ def test_fetching_to_continue_replay_works(page_size: int) -> None:
         seen.append((kinds(activation)[0], activation.is_replaying))
         seq += 1
         stage.complete(start_timer(seq))
-        while stage.has(outcomes.FetchPage):
-            fetch = stage.take(outcomes.FetchPage)
+        while stage.has(FetchPage):
+            fetch = stage.take(FetchPage)
             until = min(position + page_size, total)
             token = b"more" if until < total else b""
             stage.page(fetch.fetch, built, position + 1, until, token)
@@ -99,20 +114,20 @@ def test_fetching_error_evicts_wf() -> None:
     stage.poll(built, whole, next_page_token=b"more")
     stage.activation()
     stage.complete(start_timer(1))
-    fetch = stage.take(outcomes.FetchPage)
-    stage.feed(outcomes.PageFetchFailed(fetch.fetch, "unavailable"))
+    fetch = stage.take(FetchPage)
+    stage.feed(PageFetchFailed(fetch.fetch, "unavailable"))
     stage.failure()
     stage.report()
     assert stage.eviction().reason == Reason.PAGINATION_OR_HISTORY_FETCH
-    stage.take(outcomes.RunRemoved)
+    stage.take(RunRemoved)
 
 
 def test_a_page_that_ends_too_early_is_like_one_that_failed() -> None:
     stage, built = Stage(), single_timer()
     stage.poll(built, built.only_task(2))
-    fetch = stage.take(outcomes.FetchPage)
+    fetch = stage.take(FetchPage)
     short = HistorySlice(built.events[:3], 0, 3)
-    stage.feed(outcomes.PageFetched(fetch.fetch, short.history(), b""))
+    stage.feed(PageFetched(fetch.fetch, short.history(), b""))
     stage.actions.clear()
     assert stage.is_quiet
 
@@ -126,13 +141,13 @@ def test_pagination_works_with_tasks_from_completion() -> None:
     part = built.only_task(2)
     part.events[:] = part.events[:2]
     stage.report(next_task=built.poll(part, token=b"next", next_page_token=b"more"))
-    fetch = stage.take(outcomes.FetchPage)
+    fetch = stage.take(FetchPage)
     stage.page(fetch.fetch, built, part.events[-1].event_id + 1, built.last_event_id)
     assert kinds(stage.activation()) == ["fire_timer"]
     stage.complete(complete_workflow())
     assert stage.completion().task_token == b"next"
     stage.report()
-    assert stage.take(outcomes.ReleasePermit).permit == "permit-1"
+    assert stage.take(ReleasePermit).permit == "permit-1"
 
 
 # Buffering
@@ -153,7 +168,7 @@ def test_lang_slower_than_wft_timeouts() -> None:
     assert stage.is_quiet
     stage.complete(complete_workflow())
     stage.completion()
-    stage.refuse(outcomes.ProblemKind.NOT_FOUND)
+    stage.refuse(ProblemKind.NOT_FOUND)
     assert stage.eviction().reason == Reason.TASK_NOT_FOUND
     assert kinds(stage.activation()) == ["initialize_workflow"]
     stage.complete(complete_workflow())
@@ -166,7 +181,7 @@ def test_a_newer_task_replaces_the_one_that_waits() -> None:
     stage.activation()
     stage.poll(built, built.to_task(1))
     stage.poll(built, built.to_task(1))
-    assert [a.permit for a in stage.all(outcomes.ReleasePermit)] == ["permit-2"]
+    assert [a.permit for a in stage.all(ReleasePermit)] == ["permit-2"]
 
 
 def test_lots_of_workflows() -> None:
@@ -176,7 +191,7 @@ def test_lots_of_workflows() -> None:
     for built in runs.values():
         stage.poll(built, built.whole(), token=built.run_id.encode())
     finished = set()
-    while stage.has(outcomes.LangActivation):
+    while stage.has(LangActivation):
         assert stage.stream.cached_runs <= 5
         activation = stage.activation()
         match kinds(activation):
@@ -190,7 +205,7 @@ def test_lots_of_workflows() -> None:
                 stage.complete(run_id=activation.run_id)
     assert finished == set(runs)
     assert stage.stream.cached_runs == 0
-    assert len(stage.all(outcomes.ReleasePermit)) == 40
+    assert len(stage.all(ReleasePermit)) == 40
 
 
 def test_poll_faster_than_complete_wont_overflow_cache() -> None:
@@ -218,9 +233,9 @@ def test_only_as_many_leave_as_others_wait() -> None:
     stage.actions.clear()
     stage.poll(runs[3], runs[3].to_task(1))
     stage.poll(runs[3], runs[3].to_task(1))
-    assert len(stage.all(outcomes.LangActivation)) == 1
+    assert len(stage.all(LangActivation)) == 1
     stage.poll(runs[4], runs[4].to_task(1))
-    assert len(stage.all(outcomes.LangActivation)) == 1
+    assert len(stage.all(LangActivation)) == 1
 
 
 def test_new_server_work_while_eviction_outstanding_doesnt_overwrite_activation() -> None:
@@ -231,8 +246,8 @@ def test_new_server_work_while_eviction_outstanding_doesnt_overwrite_activation(
     stage.poll(built, built.only_task(2))
     assert stage.is_quiet
     stage.complete()
-    stage.take(outcomes.RunRemoved)
-    fetch = stage.take(outcomes.FetchPage)
+    stage.take(RunRemoved)
+    fetch = stage.take(FetchPage)
     stage.page(fetch.fetch, built, 1, built.last_event_id)
     assert kinds(stage.activation()) == ["initialize_workflow"]
 
@@ -266,7 +281,7 @@ def test_an_eviction_carries_nothing_else() -> None:
     assert kinds(activation) == ["remove_from_cache"]
     assert activation.history_length == 3
     assert not activation.HasField("timestamp")
-    assert "sticky_cache_total_forced_eviction" in counted(stage.all(outcomes.Counted))
+    assert "sticky_cache_total_forced_eviction" in counted(stage.all(Counted))
     with pytest.raises(MalformedCompletion, match="no commands"):
         stage.complete(start_timer())
     stage.complete()
@@ -293,7 +308,7 @@ def test_the_end_of_a_workflow_is_no_forced_eviction() -> None:
     stage.completion()
     stage.report()
     assert stage.eviction().reason == Reason.WORKFLOW_EXECUTION_ENDING
-    assert "sticky_cache_total_forced_eviction" not in counted(stage.all(outcomes.Counted))
+    assert "sticky_cache_total_forced_eviction" not in counted(stage.all(Counted))
 
 
 # Speculative tasks
@@ -330,7 +345,7 @@ def test_a_replay_that_ends_live_is_answered_and_evicted() -> None:
     stage.report()
     eviction = stage.eviction()
     assert eviction.reason == Reason.LANG_REQUESTED
-    stage.take(outcomes.RunRemoved)
+    stage.take(RunRemoved)
     assert stage.is_quiet
 
 
@@ -343,9 +358,9 @@ def test_a_replay_of_an_ended_workflow_is_evicted_exactly_once() -> None:
     last = stage.activation()
     assert last.is_replaying is False or last.history_length < built.last_event_id
     stage.complete(complete_workflow())
-    assert not stage.has(outcomes.CompleteTask)
+    assert not stage.has(CompleteTask)
     assert stage.eviction().reason == Reason.LANG_REQUESTED
-    stage.take(outcomes.RunRemoved)
+    stage.take(RunRemoved)
     assert stage.is_quiet
 
 
@@ -365,8 +380,8 @@ def test_ends_empty_wft_complete() -> None:
     stage.complete()
     assert kinds(stage.activation()) == ["signal_workflow"]
     stage.complete()
-    assert stage.has(outcomes.LangActivation) or stage.has(outcomes.CompleteTask)
-    if stage.has(outcomes.CompleteTask):
+    assert stage.has(LangActivation) or stage.has(CompleteTask)
+    if stage.has(CompleteTask):
         stage.completion()
         stage.report()
     assert stage.eviction().reason == Reason.LANG_REQUESTED
@@ -377,10 +392,10 @@ def test_ends_empty_wft_complete() -> None:
 
 def test_a_shutdown_without_work_ends_at_once() -> None:
     stage = Stage()
-    stage.feed(outcomes.ShutdownRequested())
-    assert not stage.has(outcomes.Finished)
-    stage.feed(outcomes.PollersStopped())
-    stage.take(outcomes.Finished)
+    stage.feed(ShutdownRequested())
+    assert not stage.has(Finished)
+    stage.feed(PollersStopped())
+    stage.take(Finished)
     assert stage.stream.finished
 
 
@@ -392,9 +407,9 @@ def test_shutdown_worker_can_complete_pending_activation() -> None:
     assert stage.stream.pending_runs() == [RUN]
     stage.complete(start_timer())
     stage.completion()
-    assert not stage.has(outcomes.Finished)
+    assert not stage.has(Finished)
     stage.report()
-    stage.take(outcomes.Finished)
+    stage.take(Finished)
 
 
 def test_buffered_work_drained_on_shutdown() -> None:
@@ -409,9 +424,9 @@ def test_buffered_work_drained_on_shutdown() -> None:
     assert kinds(stage.activation()) == ["fire_timer"]
     stage.complete(start_timer(2))
     stage.completion()
-    assert not stage.has(outcomes.Finished)
+    assert not stage.has(Finished)
     stage.report()
-    stage.take(outcomes.Finished)
+    stage.take(Finished)
 
 
 @pytest.mark.parametrize("ignored", [False, True])
@@ -420,9 +435,9 @@ def test_an_eviction_under_way_holds_a_shutdown_up_unless_ignored(*, ignored: bo
     begin(stage, built)
     stage.evict()
     stage.stop()
-    assert stage.has(outcomes.Finished) is ignored
+    assert stage.has(Finished) is ignored
     stage.eviction()
-    stage.take(outcomes.Finished)
+    stage.take(Finished)
 
 
 def test_complete_eviction_after_shutdown_doesnt_panic() -> None:
@@ -441,10 +456,10 @@ def test_complete_with_task_not_found_during_shutdown() -> None:
     stage.stop()
     stage.complete(start_timer())
     stage.completion()
-    stage.refuse(outcomes.ProblemKind.NOT_FOUND)
-    assert not stage.has(outcomes.Finished)
+    stage.refuse(ProblemKind.NOT_FOUND)
+    assert not stage.has(Finished)
     assert stage.eviction().reason == Reason.TASK_NOT_FOUND
-    stage.take(outcomes.Finished)
+    stage.take(Finished)
 
 
 def test_a_fetch_under_way_holds_a_shutdown_up() -> None:
@@ -452,5 +467,5 @@ def test_a_fetch_under_way_holds_a_shutdown_up() -> None:
     stage.poll(built, built.only_task(2))
     stage.stop()
     assert stage.stream.pending_runs() == [RUN]
-    stage.feed(outcomes.PageFetchFailed(stage.take(outcomes.FetchPage).fetch, "gone"))
-    stage.take(outcomes.Finished)
+    stage.feed(PageFetchFailed(stage.take(FetchPage).fetch, "gone"))
+    stage.take(Finished)

@@ -21,8 +21,16 @@ from tests.core.support.stage import (
     start_timer,
 )
 
-from perdure.core import outcomes
-from perdure.core.outcomes import ProblemKind
+from perdure.core.actions import (
+    Counted,
+    FailTask,
+    FetchPage,
+    LangActivation,
+    ReleasePermit,
+    RespondQuery,
+    RunRemoved,
+)
+from perdure.core.inputs import PageFetchFailed, ProblemKind
 
 Reason = RemoveFromCache.EvictionReason
 UNHANDLED = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_WORKFLOW_WORKER_UNHANDLED_FAILURE
@@ -43,7 +51,7 @@ def test_simple_timer_fail_wf_execution() -> None:
         "failed"
     )
     stage.report()
-    assert "workflow_failed" in counted(stage.all(outcomes.Counted))
+    assert "workflow_failed" in counted(stage.all(Counted))
 
 
 def test_default_wft_fail_cause_is_worker_unhandled() -> None:
@@ -52,7 +60,7 @@ def test_default_wft_fail_cause_is_worker_unhandled() -> None:
     stage.fail("lang broke")
     request = stage.failure()
     assert (request.cause, request.failure.message) == (UNHANDLED, "lang broke")
-    assert not stage.has(outcomes.LangActivation), "the eviction waits for the report"
+    assert not stage.has(LangActivation), "the eviction waits for the report"
     stage.report()
     eviction = stage.eviction()
     assert eviction.reason == Reason.LANG_FAIL
@@ -74,12 +82,12 @@ def test_workflow_failures_only_reported_once() -> None:
         permit = stage.poll(built, built.to_task(1), attempt=attempt)
         stage.activation()
         stage.fail()
-        assert "WorkflowError" in {each.reason for each in stage.all(outcomes.Counted)}
-        assert stage.has(outcomes.FailTask) is reported
+        assert "WorkflowError" in {each.reason for each in stage.all(Counted)}
+        assert stage.has(FailTask) is reported
         if reported:
             stage.failure()
             stage.report()
-        assert stage.take(outcomes.ReleasePermit).permit == permit
+        assert stage.take(ReleasePermit).permit == permit
         stage.eviction()
 
 
@@ -108,7 +116,7 @@ def test_nondeterminism_fails_the_task_and_evicts() -> None:
         request.cause == WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR
     )
     assert request.failure.message.startswith("[TMPRL1100] Nondeterminism error: ")
-    assert stage.take(outcomes.Counted).reason == "NonDeterminismError"
+    assert stage.take(Counted).reason == "NonDeterminismError"
     stage.report()
     eviction = stage.eviction()
     assert eviction.reason == Reason.NONDETERMINISM
@@ -188,7 +196,7 @@ def test_a_refused_answer_evicts(problem: ProblemKind, reason: int) -> None:
     stage.complete(start_timer())
     stage.completion()
     stage.refuse(problem)
-    assert stage.take(outcomes.ReleasePermit).permit == "permit-1"
+    assert stage.take(ReleasePermit).permit == "permit-1"
     assert stage.eviction().reason == reason
 
 
@@ -220,9 +228,9 @@ def test_too_large_doesnt_spam_task_fails(problem: ProblemKind, cause: str, metr
             assert request.failure.application_failure_info.type == metric
             may_be_retried = problem is ProblemKind.PAYLOADS_TOO_LARGE
             assert request.failure.application_failure_info.non_retryable is not may_be_retried
-            assert stage.take(outcomes.Counted).reason == metric
+            assert stage.take(Counted).reason == metric
             stage.report()
-        assert not stage.has(outcomes.FailTask)
+        assert not stage.has(FailTask)
         stage.eviction()
 
 
@@ -230,13 +238,13 @@ def test_unstored_wft_fetch_failure_doesnt_spam_task_fails() -> None:
     stage, built = Stage(), single_timer()
     for attempt, reported in ((1, True), (2, False)):
         permit = stage.poll(built, built.only_task(2), attempt=attempt)
-        fetch = stage.take(outcomes.FetchPage)
-        stage.feed(outcomes.PageFetchFailed(fetch.fetch, "no such history"))
+        fetch = stage.take(FetchPage)
+        stage.feed(PageFetchFailed(fetch.fetch, "no such history"))
         if reported:
-            action = stage.take(outcomes.FailTask)
+            action = stage.take(FailTask)
             assert action.unstored
             assert "no such history" in action.request.failure.message
-        assert stage.take(outcomes.ReleasePermit).permit == permit
+        assert stage.take(ReleasePermit).permit == permit
         assert stage.is_quiet
 
 
@@ -250,15 +258,15 @@ def test_cached_run_fetch_failure_doesnt_spam_task_fails() -> None:
         part = built.only_task(2)
         part.events[:] = part.events[:1]
         stage.poll(built, part, attempt=attempt, next_page_token=b"page")
-        fetch = stage.take(outcomes.FetchPage)
+        fetch = stage.take(FetchPage)
         assert fetch.token == b"page"
-        stage.feed(outcomes.PageFetchFailed(fetch.fetch, "gone"))
+        stage.feed(PageFetchFailed(fetch.fetch, "gone"))
         assert stage.eviction().reason == Reason.PAGINATION_OR_HISTORY_FETCH
-        assert stage.has(outcomes.FailTask) is reported
+        assert stage.has(FailTask) is reported
         if reported:
-            assert stage.take(outcomes.FailTask).unstored, "nobody waits for it any more"
-        stage.take(outcomes.RunRemoved)
-        assert {p.permit for p in stage.all(outcomes.ReleasePermit)} == {"permit-1", "permit-2"}
+            assert stage.take(FailTask).unstored, "nobody waits for it any more"
+        stage.take(RunRemoved)
+        assert {p.permit for p in stage.all(ReleasePermit)} == {"permit-1", "permit-2"}
 
 
 def test_every_task_whose_history_is_gone_fails_when_the_stale_run_has_left() -> None:
@@ -271,10 +279,10 @@ def test_every_task_whose_history_is_gone_fails_when_the_stale_run_has_left() ->
     part.events[:] = part.events[:1]
     for _ in range(2):
         stage.poll(built, part, next_page_token=b"page")
-        stage.feed(outcomes.PageFetchFailed(stage.take(outcomes.FetchPage).fetch, "gone"))
+        stage.feed(PageFetchFailed(stage.take(FetchPage).fetch, "gone"))
     stage.eviction()
-    assert [fail.unstored for fail in stage.all(outcomes.FailTask)] == [True, True]
-    permits = {p.permit for p in stage.all(outcomes.ReleasePermit)}
+    assert [fail.unstored for fail in stage.all(FailTask)] == [True, True]
+    permits = {p.permit for p in stage.all(ReleasePermit)}
     assert permits == {"permit-1", "permit-2", "permit-3"}
 
 
@@ -292,11 +300,11 @@ def test_ensure_fetching_fail_during_complete_sends_task_failure() -> None:
     stage.poll(built, whole, next_page_token=b"more")
     stage.activation()
     stage.complete(start_timer(1))
-    while not stage.has(outcomes.FetchPage):
+    while not stage.has(FetchPage):
         activation = stage.activation()
         stage.complete(start_timer(activation.jobs[0].fire_timer.seq + 1))
-    fetch = stage.take(outcomes.FetchPage)
-    stage.feed(outcomes.PageFetchFailed(fetch.fetch, "lost"))
+    fetch = stage.take(FetchPage)
+    stage.feed(PageFetchFailed(fetch.fetch, "lost"))
     assert "lost" in stage.failure().failure.message
     stage.report()
     assert stage.eviction().reason == Reason.PAGINATION_OR_HISTORY_FETCH
@@ -310,7 +318,7 @@ def test_failing_wft_doesnt_eat_permit_forever() -> None:
         stage.fail()
         stage.failure()
         stage.report()
-        assert [a.permit for a in stage.all(outcomes.ReleasePermit)] == [permit]
+        assert [a.permit for a in stage.all(ReleasePermit)] == [permit]
         stage.eviction()
 
 
@@ -322,7 +330,7 @@ def test_a_failure_drops_queries_that_wait() -> None:
     stage.failure()
     stage.report()
     assert stage.eviction().reason == Reason.LANG_FAIL
-    assert stage.take(outcomes.RunRemoved).run_id == RUN
+    assert stage.take(RunRemoved).run_id == RUN
 
 
 def test_query_failure_because_nondeterminism() -> None:
@@ -346,15 +354,15 @@ def test_legacy_query_failure_on_wft_failure() -> None:
     assert request.error_message == "lang broke"
     stage.report()
     assert stage.eviction().reason == Reason.LANG_FAIL
-    assert stage.take(outcomes.ReleasePermit).permit == "permit-1"
+    assert stage.take(ReleasePermit).permit == "permit-1"
 
 
 def test_a_lone_query_is_not_failed_by_errors_that_another_try_may_not_meet() -> None:
     stage, built = Stage(), single_timer()
     built.event(3).ClearField("event_time")
     stage.poll_query(built, sticky=False)
-    assert not stage.has(outcomes.RespondQuery)
-    assert stage.take(outcomes.ReleasePermit).permit == "permit-1"
+    assert not stage.has(RespondQuery)
+    assert stage.take(ReleasePermit).permit == "permit-1"
     assert stage.eviction().reason == Reason.UNSPECIFIED
 
 
@@ -372,5 +380,5 @@ def test_a_malformed_task_that_came_with_a_reply_evicts_the_run() -> None:
     following = built.poll(built.only_task(2), token=b"next")
     following.ClearField("workflow_type")
     stage.report(next_task=following)
-    assert stage.take(outcomes.ReleasePermit).permit == "permit-1"
+    assert stage.take(ReleasePermit).permit == "permit-1"
     assert "workflow type" in stage.eviction().message

@@ -12,17 +12,19 @@ from temporalio.api.workflowservice.v1 import RespondWorkflowTaskCompletedRespon
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from tests.core.support.random_histories import Lang, Story, random_story
 
-from perdure.core.history.events import COMMAND_EVENTS, NAMES, TASK_COMPLETED
-from perdure.core.outcomes import (
+from perdure.core.actions import (
     Action,
-    Completed,
     CompleteTask,
-    Input,
     LangActivation,
+)
+from perdure.core.history.events import COMMAND_EVENTS, NAMES, TASK_COMPLETED
+from perdure.core.inputs import (
+    Completed,
+    Input,
     NewTask,
     Reported,
-    StreamSettings,
 )
+from perdure.core.stream_settings import StreamSettings
 from perdure.core.workflow_stream import WorkflowStream
 
 SETTINGS = StreamSettings(

@@ -24,7 +24,23 @@ from tests.core.support.stage import (
     start_timer,
 )
 
-from perdure.core import outcomes
+from perdure.core.actions import (
+    CancelAllLocalActivities,
+    ClearHeartbeat,
+    CompleteTask,
+    Finished,
+    ForgetLocalActivities,
+    ReleasePermit,
+    RunLocalActivities,
+    RunRemoved,
+    SetHeartbeat,
+)
+from perdure.core.inputs import (
+    HeartbeatDue,
+    LocalCancelsDelivered,
+    LocalResolved,
+    ProblemKind,
+)
 from perdure.core.local_activities.requests import (
     LocalActivityCancel,
     LocalActivityRequest,
@@ -45,12 +61,12 @@ def resolve(stage: Stage, seq: int = 1, value: object = "done") -> None:
     result = LocalResult(
         seq, LocalOutcome.COMPLETED, 1, Timestamp(), payload=payload(value), runtime=0.5
     )
-    stage.feed(outcomes.LocalResolved(RUN, seq, result))
+    stage.feed(LocalResolved(RUN, seq, result))
 
 
 def cancelled(stage: Stage, seq: int = 1) -> None:
     result = LocalResult(seq, LocalOutcome.CANCELLED, 1, Timestamp(), failure=Failure())
-    stage.feed(outcomes.LocalResolved(RUN, seq, result))
+    stage.feed(LocalResolved(RUN, seq, result))
 
 
 def first_task() -> HistoryBuilder:
@@ -66,7 +82,7 @@ def running(*seqs: int, **settings: Any) -> tuple[Stage, HistoryBuilder]:
     stage.poll(built, built.to_task(1), received_at=100.0)
     stage.activation()
     stage.complete(*(run_local(seq) for seq in seqs))
-    requests = stage.take(outcomes.RunLocalActivities).requests
+    requests = stage.take(RunLocalActivities).requests
     assert [r.command.seq for r in requests if isinstance(r, LocalActivityRequest)] == list(seqs)
     assert stage.is_quiet
     return stage, built
@@ -111,7 +127,7 @@ def test_one_local_activity() -> None:
         CommandType.COMMAND_TYPE_COMPLETE_WORKFLOW_EXECUTION,
     ]
     stage.report()
-    stage.take(outcomes.ClearHeartbeat)
+    stage.take(ClearHeartbeat)
 
 
 def test_local_activity_resolutions_are_delivered_incrementally() -> None:
@@ -151,15 +167,15 @@ def test_the_task_is_kept_until_the_last_local_activity_is_done() -> None:
 def test_local_act_heartbeat() -> None:
     """At 80 % of the task's time-out the task is answered, and a new one taken."""
     stage, built = running(1)
-    heartbeat = stage.take(outcomes.SetHeartbeat)
+    heartbeat = stage.take(SetHeartbeat)
     assert (heartbeat.run_id, heartbeat.task_token, heartbeat.at) == (RUN, b"task-1", 108.0)
-    stage.feed(outcomes.HeartbeatDue(RUN, b"task-1"))
+    stage.feed(HeartbeatDue(RUN, b"task-1"))
     request = stage.completion()
     assert request.force_create_new_workflow_task
     assert not request.commands
     continue_after_heartbeat(stage, built)
     assert stage.is_quiet
-    assert stage.take(outcomes.SetHeartbeat).at == 208.0
+    assert stage.take(SetHeartbeat).at == 208.0
     resolve(stage)
     assert resolved(stage.activation()) == [1]
     stage.complete(complete_workflow())
@@ -173,7 +189,7 @@ def test_a_heartbeat_carries_what_there_is() -> None:
     resolve(stage, 1)
     stage.activation()
     stage.complete(start_timer())
-    stage.feed(outcomes.HeartbeatDue(RUN, b"task-1"))
+    stage.feed(HeartbeatDue(RUN, b"task-1"))
     commands = stage.completion().commands
     assert [c.command_type for c in commands] == [
         CommandType.COMMAND_TYPE_RECORD_MARKER,
@@ -185,7 +201,7 @@ def test_a_heartbeat_waits_for_lang() -> None:
     stage, _ = running(1, 2)
     resolve(stage, 1)
     stage.activation()
-    stage.feed(outcomes.HeartbeatDue(RUN, b"task-1"))
+    stage.feed(HeartbeatDue(RUN, b"task-1"))
     assert stage.is_quiet
     stage.complete()
     assert stage.completion().force_create_new_workflow_task
@@ -193,16 +209,16 @@ def test_a_heartbeat_waits_for_lang() -> None:
 
 def test_a_heartbeat_of_an_earlier_task_is_ignored() -> None:
     stage, built = running(1)
-    stage.feed(outcomes.HeartbeatDue(RUN, b"task-1"))
+    stage.feed(HeartbeatDue(RUN, b"task-1"))
     stage.completion()
     continue_after_heartbeat(stage, built)
-    stage.feed(outcomes.HeartbeatDue(RUN, b"task-1"))
+    stage.feed(HeartbeatDue(RUN, b"task-1"))
     assert stage.is_quiet
 
 
 def test_results_between_two_tasks_wait_for_the_second() -> None:
     stage, built = running(1)
-    stage.feed(outcomes.HeartbeatDue(RUN, b"task-1"))
+    stage.feed(HeartbeatDue(RUN, b"task-1"))
     stage.completion()
     resolve(stage)
     assert stage.is_quiet
@@ -212,7 +228,7 @@ def test_results_between_two_tasks_wait_for_the_second() -> None:
 
 def test_a_signal_joins_while_a_local_activity_runs() -> None:
     stage, built = running(1)
-    stage.feed(outcomes.HeartbeatDue(RUN, b"task-1"))
+    stage.feed(HeartbeatDue(RUN, b"task-1"))
     stage.completion()
     built.task_completed()
     previous = built.last_task_started
@@ -261,14 +277,14 @@ def test_query_during_wft_heartbeat_doesnt_accidentally_fail_to_continue_heartbe
     stage, built = running(1)
     stage.actions.clear()
     stage.poll_query(built, sticky=True)
-    stage.feed(outcomes.HeartbeatDue(RUN, b"task-1"))
+    stage.feed(HeartbeatDue(RUN, b"task-1"))
     assert stage.completion().force_create_new_workflow_task
     continue_after_heartbeat(stage, built)
     assert kinds(stage.activation()) == ["query_workflow"]
     stage.complete(answer_query())
     stage.query_answer()
     stage.report()
-    assert stage.take(outcomes.SetHeartbeat).task_token == b"after heartbeat"
+    assert stage.take(SetHeartbeat).task_token == b"after heartbeat"
     resolve(stage)
     assert resolved(stage.activation()) == [1]
 
@@ -278,7 +294,7 @@ def test_query_during_wft_heartbeat_doesnt_accidentally_fail_to_continue_heartbe
 
 def test_local_activities_do_not_hold_the_end_of_a_workflow_up() -> None:
     stage, _ = running(1)
-    signal = stage.take(outcomes.SetHeartbeat)
+    signal = stage.take(SetHeartbeat)
     assert signal.task_token == b"task-1"
     stage, built = Stage(), first_task()
     stage.poll(built, built.to_task(1))
@@ -288,7 +304,7 @@ def test_local_activities_do_not_hold_the_end_of_a_workflow_up() -> None:
     stage.activation()
     stage.actions.clear()
     stage.complete(complete_workflow())
-    (cancel,) = stage.take(outcomes.RunLocalActivities).requests
+    (cancel,) = stage.take(RunLocalActivities).requests
     assert cancel == LocalActivityCancel(RUN, 2)
     assert not stage.completion().force_create_new_workflow_task
 
@@ -298,7 +314,7 @@ def test_a_cancelled_local_activity_that_was_never_sent_resolves_at_once() -> No
     stage.poll(built, built.to_task(1))
     stage.activation()
     stage.complete(run_local(), cancel_local())
-    assert not stage.has(outcomes.RunLocalActivities)
+    assert not stage.has(RunLocalActivities)
     (job,) = stage.activation().jobs
     assert job.resolve_activity.result.HasField("cancelled")
     stage.complete(complete_workflow())
@@ -311,12 +327,12 @@ def test_a_cancelled_local_activity_that_was_never_sent_resolves_at_once() -> No
 def test_la_cancel_delivered_before_eviction_activation() -> None:
     stage, _ = running(1)
     stage.evict()
-    stage.take(outcomes.CancelAllLocalActivities)
+    stage.take(CancelAllLocalActivities)
     assert stage.is_quiet
-    stage.feed(outcomes.LocalCancelsDelivered(RUN))
+    stage.feed(LocalCancelsDelivered(RUN))
     assert stage.eviction().reason == Reason.LANG_REQUESTED
-    stage.take(outcomes.ForgetLocalActivities)
-    stage.take(outcomes.RunRemoved)
+    stage.take(ForgetLocalActivities)
+    stage.take(RunRemoved)
 
 
 def test_eviction_requested_during_activation_cancels_la_before_evicting() -> None:
@@ -324,11 +340,11 @@ def test_eviction_requested_during_activation_cancels_la_before_evicting() -> No
     resolve(stage, 1)
     stage.activation()
     stage.evict()
-    assert not stage.has(outcomes.CancelAllLocalActivities)
+    assert not stage.has(CancelAllLocalActivities)
     stage.complete()
-    stage.take(outcomes.CancelAllLocalActivities)
+    stage.take(CancelAllLocalActivities)
     assert stage.is_quiet
-    stage.feed(outcomes.LocalCancelsDelivered(RUN))
+    stage.feed(LocalCancelsDelivered(RUN))
     assert kinds(stage.activation()) == ["remove_from_cache"]
 
 
@@ -340,7 +356,7 @@ def test_la_results_during_withheld_eviction_do_not_surface() -> None:
     cancelled(stage, 2)
     cancelled(stage, 3)
     assert stage.is_quiet
-    stage.feed(outcomes.LocalCancelsDelivered(RUN))
+    stage.feed(LocalCancelsDelivered(RUN))
     assert kinds(stage.activation()) == ["remove_from_cache"]
 
 
@@ -349,12 +365,12 @@ def test_la_resolution_after_wft_not_found_during_eviction() -> None:
     resolve(stage, 1)
     stage.activation()
     stage.complete()
-    stage.feed(outcomes.HeartbeatDue(RUN, b"task-1"))
+    stage.feed(HeartbeatDue(RUN, b"task-1"))
     stage.completion()
-    stage.refuse(outcomes.ProblemKind.NOT_FOUND)
+    stage.refuse(ProblemKind.NOT_FOUND)
     cancelled(stage, 2)
     assert stage.is_quiet
-    stage.feed(outcomes.LocalCancelsDelivered(RUN))
+    stage.feed(LocalCancelsDelivered(RUN))
     assert stage.eviction().reason == Reason.TASK_NOT_FOUND
     assert stage.is_quiet
 
@@ -366,8 +382,8 @@ def test_wft_failure_cancels_running_las() -> None:
     stage.fail()
     stage.failure()
     stage.report()
-    stage.take(outcomes.CancelAllLocalActivities)
-    stage.feed(outcomes.LocalCancelsDelivered(RUN))
+    stage.take(CancelAllLocalActivities)
+    stage.feed(LocalCancelsDelivered(RUN))
     assert stage.eviction().reason == Reason.LANG_FAIL
 
 
@@ -380,29 +396,29 @@ def test_an_eviction_sends_what_the_task_has_so_far(*, left: bool) -> None:
         stage.activation()
         stage.complete(start_timer())
     stage.evict()
-    stage.feed(outcomes.LocalCancelsDelivered(RUN))
+    stage.feed(LocalCancelsDelivered(RUN))
     stage.eviction()
-    assert stage.has(outcomes.CompleteTask) is left
+    assert stage.has(CompleteTask) is left
     if left:
         request = stage.completion()
         assert request.force_create_new_workflow_task
         assert len(request.commands) == 2
         stage.report()
-    assert stage.take(outcomes.ReleasePermit).permit == "permit-1"
-    stage.take(outcomes.RunRemoved)
+    assert stage.take(ReleasePermit).permit == "permit-1"
+    stage.take(RunRemoved)
 
 
 def test_zero_cache_doesnt_evict_before_wft_is_answered() -> None:
     stage, _ = running(1, max_cached_workflows=0, sticky_queue=None)
-    assert not stage.has(outcomes.CancelAllLocalActivities)
+    assert not stage.has(CancelAllLocalActivities)
     resolve(stage)
     stage.activation()
     stage.complete(start_timer())
     stage.completion()
-    assert not stage.has(outcomes.CancelAllLocalActivities)
+    assert not stage.has(CancelAllLocalActivities)
     stage.report()
-    stage.take(outcomes.CancelAllLocalActivities)
-    stage.feed(outcomes.LocalCancelsDelivered(RUN))
+    stage.take(CancelAllLocalActivities)
+    stage.feed(LocalCancelsDelivered(RUN))
     assert stage.eviction().reason == Reason.CACHE_FULL
 
 
@@ -418,11 +434,11 @@ def test_want_of_room_does_not_interrupt_local_activities() -> None:
         resolve(stage, seq)
         assert resolved(stage.activation()) == [seq]
         stage.complete()
-    assert not stage.has(outcomes.CancelAllLocalActivities)
+    assert not stage.has(CancelAllLocalActivities)
     stage.completion()
     stage.report()
-    stage.take(outcomes.CancelAllLocalActivities)
-    stage.feed(outcomes.LocalCancelsDelivered(RUN))
+    stage.take(CancelAllLocalActivities)
+    stage.feed(LocalCancelsDelivered(RUN))
     assert stage.eviction().reason == Reason.CACHE_FULL
     assert stage.activation().run_id == "other"
 
@@ -433,11 +449,11 @@ def test_want_of_room_does_not_outlive_a_heartbeat() -> None:
     other.started()
     other.task_scheduled_and_started()
     stage.poll(other, other.to_task(1))
-    stage.feed(outcomes.HeartbeatDue(RUN, b"task-1"))
+    stage.feed(HeartbeatDue(RUN, b"task-1"))
     assert stage.completion().force_create_new_workflow_task
     stage.report()
-    stage.take(outcomes.CancelAllLocalActivities)
-    stage.feed(outcomes.LocalCancelsDelivered(RUN))
+    stage.take(CancelAllLocalActivities)
+    stage.feed(LocalCancelsDelivered(RUN))
     assert stage.eviction().reason == Reason.CACHE_FULL
     assert stage.activation().run_id == "other"
 
@@ -461,13 +477,13 @@ def test_those_without_local_activities_make_room_first() -> None:
 def test_a_shutdown_waits_for_local_activities_of_a_task() -> None:
     stage, _ = running(1)
     stage.stop()
-    assert not stage.has(outcomes.Finished)
+    assert not stage.has(Finished)
     resolve(stage)
     stage.activation()
     stage.complete(start_timer())
     stage.completion()
     stage.report()
-    stage.take(outcomes.Finished)
+    stage.take(Finished)
 
 
 # Replay
@@ -488,7 +504,7 @@ def test_a_replay_delivers_results_as_they_were_delivered() -> None:
     stage.poll(replayed([1, 2, 3]))
     stage.activation()
     stage.complete(*(run_local(seq) for seq in (1, 2, 3)))
-    assert not stage.has(outcomes.RunLocalActivities)
+    assert not stage.has(RunLocalActivities)
     for seq in (1, 2, 3):
         activation = stage.activation()
         assert (resolved(activation), activation.is_replaying) == ([seq], True)
@@ -562,9 +578,9 @@ def test_a_local_activity_without_a_marker_runs_again_after_replay() -> None:
     stage.poll(built)
     stage.activation()
     stage.complete(run_local())
-    (request,) = stage.take(outcomes.RunLocalActivities).requests
+    (request,) = stage.take(RunLocalActivities).requests
     assert isinstance(request, LocalActivityRequest)
-    assert stage.take(outcomes.SetHeartbeat).run_id == RUN
+    assert stage.take(SetHeartbeat).run_id == RUN
     assert stage.is_quiet
     resolve(stage)
     activation = stage.activation()

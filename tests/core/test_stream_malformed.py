@@ -29,7 +29,22 @@ from tests.core.support.stage import (
     start_timer,
 )
 
-from perdure.core import outcomes
+from perdure.core.actions import (
+    CompleteTask,
+    FailTask,
+    FetchPage,
+    ReleasePermit,
+    RespondQuery,
+    RunLocalActivities,
+    RunRemoved,
+    SetHeartbeat,
+)
+from perdure.core.inputs import (
+    Completed,
+    LocalCancelsDelivered,
+    NewTask,
+    PageFetched,
+)
 from perdure.core.run.workflow_machines import WorkflowMachines
 from perdure.core.workflow_tasks.completion import MalformedCompletion
 from perdure.core.workflow_tasks.task import MalformedTask
@@ -45,8 +60,8 @@ def leaves(stage: Stage) -> Any:
     """The failed task is reported, lang drops the run, and its slot comes back."""
     stage.report()
     eviction = stage.eviction()
-    assert stage.take(outcomes.RunRemoved).run_id == RUN
-    assert stage.take(outcomes.ReleasePermit).permit == f"permit-{stage.polls}"
+    assert stage.take(RunRemoved).run_id == RUN
+    assert stage.take(ReleasePermit).permit == f"permit-{stage.polls}"
     assert stage.is_quiet
     return eviction
 
@@ -76,7 +91,7 @@ def test_a_task_without_an_essential_part_is_refused(missing: str) -> None:
     task = first_task().poll()
     task.ClearField(missing)  # type: ignore[arg-type]
     with pytest.raises(MalformedTask, match=missing.replace("_", " ")):
-        stage.feed(outcomes.NewTask(task, "permit", 0.0))
+        stage.feed(NewTask(task, "permit", 0.0))
     assert stage.stream.cached_runs == 0
     stage.poll(first_task())
     assert kinds(stage.activation()) == ["initialize_workflow"], "the stream goes on"
@@ -86,28 +101,28 @@ def test_a_task_without_a_run_id_is_refused() -> None:
     task = first_task().poll()
     task.workflow_execution.run_id = ""
     with pytest.raises(MalformedTask, match="run id"):
-        Stage().feed(outcomes.NewTask(task, "permit", 0.0))
+        Stage().feed(NewTask(task, "permit", 0.0))
 
 
 def test_old_and_new_queries_in_one_task_fail_it() -> None:
     stage = Stage()
     built = first_task()
     task = built.poll(queries=queries(q="query"), query=queries(q="query")["q"], token=b"task-1")
-    stage.feed(outcomes.NewTask(task, "permit-1", 0.0))
+    stage.feed(NewTask(task, "permit-1", 0.0))
     stage.polls = 1
     eviction = stage.eviction()
     assert eviction.reason == Reason.UNSPECIFIED
-    assert stage.take(outcomes.ReleasePermit).permit == "permit-1"
-    assert not stage.has(outcomes.RespondQuery), "the server asks again"
+    assert stage.take(ReleasePermit).permit == "permit-1"
+    assert not stage.has(RespondQuery), "the server asks again"
 
 
 def test_a_history_shorter_than_promised_fails_the_task() -> None:
     stage, built = Stage(), first_task()
     stage.poll(built, HistorySlice(built.events[:], 0, 9))
-    request = stage.take(outcomes.FailTask)
+    request = stage.take(FailTask)
     assert request.unstored
     assert "ends at event 3" in request.request.failure.message
-    assert stage.take(outcomes.ReleasePermit).permit == "permit-1"
+    assert stage.take(ReleasePermit).permit == "permit-1"
 
 
 @pytest.mark.parametrize("empty", [True, False])
@@ -117,12 +132,12 @@ def test_page_tokens_that_lead_in_a_circle_fail_the_task(empty: bool) -> None:
     stage.poll(built, HistorySlice(built.events[:2], 0, 8), next_page_token=b"a")
     events = [] if empty else built.events[:2]
     for token in (b"b", b"a"):
-        fetch = stage.take(outcomes.FetchPage).fetch
-        stage.feed(outcomes.PageFetched(fetch, History(events=events), token))
-    request = stage.take(outcomes.FailTask)
+        fetch = stage.take(FetchPage).fetch
+        stage.feed(PageFetched(fetch, History(events=events), token))
+    request = stage.take(FailTask)
     assert request.unstored
     assert "looping history pages: after event 2" in request.request.failure.message
-    assert stage.take(outcomes.ReleasePermit).permit == "permit-1"
+    assert stage.take(ReleasePermit).permit == "permit-1"
     assert stage.is_quiet
 
 
@@ -130,8 +145,8 @@ def test_a_token_may_come_again_if_its_page_brings_more() -> None:
     """A server may keep a cursor behind one and the same token."""
     stage, built = Stage(), single_timer()
     stage.poll(built, HistorySlice(built.events[:2], 0, 8), next_page_token=b"a")
-    stage.page(stage.take(outcomes.FetchPage).fetch, built, 3, 4, b"a")
-    stage.page(stage.take(outcomes.FetchPage).fetch, built, 5, 8, b"a")
+    stage.page(stage.take(FetchPage).fetch, built, 3, 4, b"a")
+    stage.page(stage.take(FetchPage).fetch, built, 5, 8, b"a")
     assert kinds(stage.activation()) == ["initialize_workflow"]
 
 
@@ -200,7 +215,7 @@ def test_a_history_that_does_not_begin_at_the_beginning_is_fetched() -> None:
     stage, built = Stage(), first_task()
     swap_events(built)
     stage.poll(built, HistorySlice(built.events[:], 0, 3))
-    assert stage.take(outcomes.FetchPage).token == b""
+    assert stage.take(FetchPage).token == b""
 
 
 def test_ignorable_events_are_ok() -> None:
@@ -245,14 +260,14 @@ def test_a_command_with_nothing_in_it(variant: str) -> None:
         stage.complete(command)
     except MalformedCompletion:
         stage.fail("lang takes it back")
-    if stage.has(outcomes.RunLocalActivities):
+    if stage.has(RunLocalActivities):
         stage.evict()
-        stage.feed(outcomes.LocalCancelsDelivered(RUN))
+        stage.feed(LocalCancelsDelivered(RUN))
     else:
         stage.report()
         stage.evict()
     stage.eviction()
-    assert stage.take(outcomes.ReleasePermit).permit == "permit-1"
+    assert stage.take(ReleasePermit).permit == "permit-1"
     assert stage.stream.cached_runs == 0
 
 
@@ -293,7 +308,7 @@ def test_an_unknown_cancellation_type_is_the_first_one(variant: str) -> None:
     if variant == "schedule_local_activity":
         body.start_to_close_timeout.seconds = 1
     stage.complete(command)
-    assert stage.has(outcomes.CompleteTask) or stage.has(outcomes.RunLocalActivities)
+    assert stage.has(CompleteTask) or stage.has(RunLocalActivities)
 
 
 def test_a_number_used_twice_in_one_completion() -> None:
@@ -342,7 +357,7 @@ def test_a_malformed_completion_changes_nothing(
     stage.poll(first_task())
     stage.activation()
     with pytest.raises(MalformedCompletion, match=text):
-        stage.feed(outcomes.Completed(completion))
+        stage.feed(Completed(completion))
     assert stage.is_quiet
     stage.complete(complete_workflow())
     assert len(stage.completion().commands) == 1
@@ -356,7 +371,7 @@ def test_a_completion_for_nothing_is_malformed() -> None:
     with pytest.raises(MalformedCompletion, match="no activation of this run is outstanding"):
         stage.complete(start_timer())
     stage.complete(start_timer(), run_id="unknown run")
-    assert len(stage.all(outcomes.CompleteTask)) == 1
+    assert len(stage.all(CompleteTask)) == 1
 
 
 def test_an_eviction_is_answered_with_nothing_but_nothing() -> None:
@@ -370,7 +385,7 @@ def test_an_eviction_is_answered_with_nothing_but_nothing() -> None:
     with pytest.raises(MalformedCompletion, match="an eviction is answered with no commands"):
         stage.complete(start_timer(2))
     stage.complete()
-    stage.take(outcomes.RunRemoved)
+    stage.take(RunRemoved)
 
 
 # What nobody foresaw
@@ -419,7 +434,7 @@ def test_an_unforeseen_error_while_an_activation_is_made(
         assert "unexpected ZeroDivisionError" in stage.failure().failure.message
         stage.report()
     assert stage.eviction().reason == Reason.UNSPECIFIED
-    assert stage.take(outcomes.ReleasePermit).permit == "permit-1"
+    assert stage.take(ReleasePermit).permit == "permit-1"
     assert stage.stream.cached_runs == 0
 
 
@@ -434,7 +449,7 @@ def test_a_task_without_a_time_limit_is_renewed_by_the_servers_default() -> None
     stage.poll(built, received_at=100.0)
     stage.activation()
     stage.complete(run_local())
-    assert stage.take(outcomes.SetHeartbeat).at == pytest.approx(108.0)
+    assert stage.take(SetHeartbeat).at == pytest.approx(108.0)
 
 
 # Replies
@@ -451,12 +466,12 @@ def test_a_reply_that_brings_a_task_of_another_run() -> None:
     stage.complete(start_timer())
     stage.completion()
     stage.report(next_task=other.poll(token=b"task of another"))
-    assert not stage.has(outcomes.ReleasePermit)
+    assert not stage.has(ReleasePermit)
     assert stage.activation().run_id == "other"
     stage.complete(complete_workflow(), run_id="other")
     assert stage.completion().task_token == b"task of another"
     stage.report(run_id="other")
-    assert stage.take(outcomes.ReleasePermit).permit == "permit-1"
+    assert stage.take(ReleasePermit).permit == "permit-1"
 
 
 @pytest.mark.parametrize("event_id", [1, 3, 1000])
@@ -467,7 +482,7 @@ def test_a_reset_of_what_was_never_speculative_costs_its_run_at_most(event_id: i
     stage.complete(start_timer())
     stage.completion()
     stage.report(reset_to=event_id)
-    stage.take(outcomes.ReleasePermit)
+    stage.take(ReleasePermit)
     stage.poll(built, built.only_task(2))
     assert "out of order" in stage.failure().failure.message
     leaves(stage)

@@ -7,12 +7,11 @@ from tests.core.support.canned_histories import single_timer
 from tests.core.support.history_builder import HistoryBuilder
 from tests.core.support.stage import Stage, complete_workflow, counted, start_timer
 
-from perdure.core import outcomes
-from perdure.core.outcomes import Measured
+from perdure.core.actions import Counted, Measured, TaskOver
 
 
 def tasks_over(stage: Stage) -> list[float]:
-    return [action.since for action in stage.all(outcomes.TaskOver)]
+    return [action.since for action in stage.all(TaskOver)]
 
 
 def measured(stage: Stage) -> list[tuple[str, float]]:
@@ -25,7 +24,7 @@ def test_a_task_is_measured_when_the_server_has_its_answer() -> None:
     stage.complete(start_timer())
     assert tasks_over(stage) == []
     stage.report()
-    (over,) = stage.all(outcomes.TaskOver)
+    (over,) = stage.all(TaskOver)
     assert (over.since, over.event_id, over.attempt) == (3.0, 4, 1)
 
 
@@ -65,5 +64,5 @@ def test_a_benign_failure_is_measured_and_not_counted() -> None:
     info.category = ApplicationErrorCategory.APPLICATION_ERROR_CATEGORY_BENIGN
     stage.complete(command)
     stage.report()
-    assert counted(stage.all(outcomes.Counted)) == []
+    assert counted(stage.all(Counted)) == []
     assert [name for name, _ in measured(stage)] == ["workflow_endtoend_latency"]

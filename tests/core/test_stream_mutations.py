@@ -26,9 +26,29 @@ from tests.core.support.mutations import break_history, mutate
 from tests.core.support.random_histories import Lang, random_story
 from tests.core.support.stage import Stage, answer_query, queries
 
-from perdure.core import outcomes
+from perdure.core.actions import (
+    CancelAllLocalActivities,
+    CompleteTask,
+    FailTask,
+    FetchPage,
+    LangActivation,
+    ReleasePermit,
+    RespondQuery,
+    RunLocalActivities,
+    RunRemoved,
+    SetHeartbeat,
+)
+from perdure.core.inputs import (
+    Completed,
+    HeartbeatDue,
+    LocalCancelsDelivered,
+    LocalResolved,
+    NewTask,
+    PageFetched,
+    PageFetchFailed,
+    ProblemKind,
+)
 from perdure.core.local_activities.requests import LocalActivityRequest, LocalOutcome, LocalResult
-from perdure.core.outcomes import ProblemKind
 from perdure.core.run.workflow_machines import WorkflowMachines
 from perdure.core.workflow_tasks.completion import MalformedCompletion
 from perdure.core.workflow_tasks.task import MalformedTask
@@ -129,7 +149,7 @@ class World:
             task.ClearField("next_page_token")
         permit = f"permit-{self.polls + 1}"
         try:
-            self.stage.feed(outcomes.NewTask(task, permit, 0.0))
+            self.stage.feed(NewTask(task, permit, 0.0))
         except MalformedTask:
             assert run in self.broken
             self.permits[permit] += 1
@@ -140,24 +160,24 @@ class World:
         self.pages[token] = (run, first)
         return token
 
-    def fetch(self, action: outcomes.FetchPage) -> None:
+    def fetch(self, action: FetchPage) -> None:
         run = action.run_id if action.run_id in self.stories else "run-0"
         events = self.known(run)
         first = self.pages[action.token][1] if action.token in self.pages else 0
         chosen = self.random.random()
         if run in self.broken and chosen < 0.1:
-            self.stage.feed(outcomes.PageFetchFailed(action.fetch, "no such page"))
+            self.stage.feed(PageFetchFailed(action.fetch, "no such page"))
             return
         last = first + self.random.choice([0, 1, 3, 10, 100])
         page: list[HistoryEvent] = events[first:last]
         token = self.page_token(run, last) if last < len(events) else b""
         if run in self.broken and chosen < 0.2:
             token, page = self.random.choice([(action.token, page), (b"", page), (token, [])])
-        self.stage.feed(outcomes.PageFetched(action.fetch, History(events=page), token))
+        self.stage.feed(PageFetched(action.fetch, History(events=page), token))
 
     def report(self, action: Any) -> None:
-        unstored = isinstance(action, outcomes.FailTask) and action.unstored
-        if isinstance(action, outcomes.FailTask):
+        unstored = isinstance(action, FailTask) and action.unstored
+        if isinstance(action, FailTask):
             self.failed.add(action.run_id)
         if unstored:
             return
@@ -169,7 +189,7 @@ class World:
             self.report_strangely(run)
             return
         self.stage.report(run_id=run)
-        if isinstance(action, outcomes.CompleteTask) and run in self.task_of:
+        if isinstance(action, CompleteTask) and run in self.task_of:
             ends = self.stories[run].built.task_ends()
             if self.task_of[run] < len(ends):
                 self.task_of[run] += 1
@@ -192,9 +212,9 @@ class World:
     def step(self) -> bool:
         """Somebody who has something to do does it; False when nobody has."""
         for action in self.stage.actions:
-            if isinstance(action, outcomes.ReleasePermit):
+            if isinstance(action, ReleasePermit):
                 self.permits[action.permit] += 1
-            elif isinstance(action, outcomes.RunRemoved):
+            elif isinstance(action, RunRemoved):
                 self.langs.pop(action.run_id, None)
             else:
                 self.pending.append(action)
@@ -203,25 +223,25 @@ class World:
             return False
         action = self.pending.pop(self.random.randrange(len(self.pending)))
         match action:
-            case outcomes.LangActivation():
+            case LangActivation():
                 self.answer(action.activation)
-            case outcomes.CompleteTask() | outcomes.FailTask() | outcomes.RespondQuery():
+            case CompleteTask() | FailTask() | RespondQuery():
                 self.report(action)
-            case outcomes.FetchPage():
+            case FetchPage():
                 self.fetch(action)
-            case outcomes.RunLocalActivities():
+            case RunLocalActivities():
                 for request in action.requests:
                     if isinstance(request, LocalActivityRequest):
                         self.resolve(action.run_id, request.command.seq)
-            case outcomes.CancelAllLocalActivities():
-                self.stage.feed(outcomes.LocalCancelsDelivered(action.run_id))
-            case outcomes.SetHeartbeat():
-                self.stage.feed(outcomes.HeartbeatDue(action.run_id, action.task_token))
+            case CancelAllLocalActivities():
+                self.stage.feed(LocalCancelsDelivered(action.run_id))
+            case SetHeartbeat():
+                self.stage.feed(HeartbeatDue(action.run_id, action.task_token))
         return True
 
     def resolve(self, run: str, seq: int) -> None:
         result = LocalResult(seq, LocalOutcome.COMPLETED, 1, Timestamp(), runtime=0.5)
-        self.stage.feed(outcomes.LocalResolved(run, seq, result))
+        self.stage.feed(LocalResolved(run, seq, result))
 
     # Lang
 
@@ -241,7 +261,7 @@ class World:
             self.spoil(activation, completion)
             completion.run_id = run
         try:
-            self.stage.feed(outcomes.Completed(completion))
+            self.stage.feed(Completed(completion))
         except MalformedCompletion:
             assert broken
             if _evicts(activation):

@@ -12,18 +12,20 @@ from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from tests.core.support.history_builder import HistorySlice
 from tests.core.support.random_histories import Lang, Story, random_story
 
-from perdure.core.outcomes import (
+from perdure.core.actions import (
     Action,
-    Completed,
     CompleteTask,
     FetchPage,
-    Input,
     LangActivation,
+)
+from perdure.core.inputs import (
+    Completed,
+    Input,
     NewTask,
     PageFetched,
     Reported,
-    StreamSettings,
 )
+from perdure.core.stream_settings import StreamSettings
 from perdure.core.workflow_stream import WorkflowStream
 
 SETTINGS = StreamSettings(

@@ -18,8 +18,15 @@ from tests.core.support.stage import (
     start_timer,
 )
 
-from perdure.core import outcomes
-from perdure.core.outcomes import ProblemKind
+from perdure.core.actions import (
+    CompleteTask,
+    FailTask,
+    FetchPage,
+    ReleasePermit,
+    RespondQuery,
+)
+from perdure.core.inputs import ProblemKind
+from perdure.core.versioning import BuildId
 from perdure.core.workflow_tasks.completion import MalformedCompletion
 
 Reason = RemoveFromCache.EvictionReason
@@ -58,7 +65,7 @@ def test_legacy_query_of_a_cached_run() -> None:
     assert request.query_result.payloads[0].data == b'"42"'
     assert request.task_token == b"task-2"
     stage.report()
-    assert stage.take(outcomes.ReleasePermit).permit == "permit-2"
+    assert stage.take(ReleasePermit).permit == "permit-2"
     assert stage.is_quiet
     assert stage.stream.cached_runs == 1
 
@@ -73,7 +80,7 @@ def test_legacy_query_replays_the_run_first() -> None:
     stage.complete(answer_query())
     stage.query_answer()
     stage.report()
-    assert not stage.has(outcomes.CompleteTask)
+    assert not stage.has(CompleteTask)
 
 
 def test_legacy_query_after_complete() -> None:
@@ -138,7 +145,7 @@ def test_new_queries() -> None:
     stage.poll(built, built.only_task(2), queries=queries(q1="one", q2="two"))
     assert kinds(stage.activation()) == ["fire_timer"]
     stage.complete(complete_workflow())
-    assert not stage.has(outcomes.CompleteTask)
+    assert not stage.has(CompleteTask)
     activation = stage.activation()
     assert activation.is_replaying
     assert [job.query_workflow.query_id for job in activation.jobs] == ["q1", "q2"]
@@ -199,7 +206,7 @@ def test_both_forms_of_queries_in_one_task_are_fatal() -> None:
         query=WorkflowQuery(query_type="old"),
         queries=queries(q1="new"),
     )
-    assert not stage.has(outcomes.FailTask)
+    assert not stage.has(FailTask)
     assert stage.eviction().reason == Reason.UNSPECIFIED
 
 
@@ -213,21 +220,21 @@ def test_an_expired_query_is_dropped() -> None:
     stage.report()
     stage.actions.clear()
     stage.poll_query(first_task_only(), sticky=True)
-    assert not stage.has(outcomes.RespondQuery)
-    assert stage.take(outcomes.ReleasePermit).permit == "permit-3"
+    assert not stage.has(RespondQuery)
+    assert stage.take(ReleasePermit).permit == "permit-3"
     assert stage.eviction().message == "Query expired"
 
 
 def test_query_cache_miss_causes_page_fetch_dont_reply_wft_too_early() -> None:
     stage = Stage()
     stage.poll_query(first_task_only(), sticky=True)
-    fetch = stage.take(outcomes.FetchPage)
+    fetch = stage.take(FetchPage)
     assert fetch.token == b""
     assert stage.is_quiet
     stage.page(fetch.fetch, first_task_only(), 1, 5)
     assert kinds(stage.activation()) == ["initialize_workflow"]
     stage.complete(start_timer())
-    assert not stage.has(outcomes.CompleteTask)
+    assert not stage.has(CompleteTask)
     assert kinds(stage.activation()) == ["query_workflow"]
     stage.complete(answer_query())
     stage.query_answer()
@@ -244,7 +251,7 @@ def test_query_replay_with_continue_as_new_doesnt_reply_empty_command() -> None:
     command = complete_workflow()
     command.continue_as_new_workflow_execution.workflow_type = "workflow-type"
     stage.complete(command)
-    assert not stage.has(outcomes.CompleteTask)
+    assert not stage.has(CompleteTask)
     assert kinds(stage.activation()) == ["query_workflow"]
 
 
@@ -293,10 +300,10 @@ def ask_of_the_past(stage: Stage, built: HistoryBuilder, *, pages: bool) -> None
     """A lone query of the state after the first task, to a worker that does not know the run."""
     if pages:
         stage.poll(built, HistorySlice([], 3, 0), query=WorkflowQuery(query_type="query"))
-        fetch = stage.take(outcomes.FetchPage)
+        fetch = stage.take(FetchPage)
         assert fetch.token == b""
         stage.page(fetch.fetch, built, 1, 7, b"more")
-        fetch = stage.take(outcomes.FetchPage)
+        fetch = stage.take(FetchPage)
         stage.page(fetch.fetch, built, 8, built.last_event_id)
     else:
         stage.poll(
@@ -343,7 +350,7 @@ def test_a_lone_query_of_a_run_that_has_ended_sees_all_of_it(pages: bool) -> Non
     stage.complete(answer_query())
     stage.query_answer()
     stage.report()
-    assert not stage.has(outcomes.CompleteTask)
+    assert not stage.has(CompleteTask)
     assert stage.eviction().message == "Workflow completed"
 
 
@@ -374,16 +381,16 @@ def test_a_lone_query_that_comes_after_a_newer_task_has_expired() -> None:
     stage.complete(complete_workflow())
     assert len(stage.completion().commands) == 1
     stage.report()
-    assert not stage.has(outcomes.RespondQuery)
-    assert [p.permit for p in stage.all(outcomes.ReleasePermit)] == ["permit-1", "permit-2"]
+    assert not stage.has(RespondQuery)
+    assert [p.permit for p in stage.all(ReleasePermit)] == ["permit-1", "permit-2"]
 
 
 def test_a_lone_query_whose_history_ends_too_early_is_left_to_another_worker() -> None:
     stage, built = Stage(), moved_on()
     del built.events[2:]
     ask_of_the_past(stage, built, pages=False)
-    assert stage.take(outcomes.ReleasePermit).permit == "permit-1"
-    assert not stage.has(outcomes.FailTask)
+    assert stage.take(ReleasePermit).permit == "permit-1"
+    assert not stage.has(FailTask)
     assert stage.is_quiet
 
 
@@ -398,7 +405,7 @@ def test_a_lone_query_of_the_first_task_goes_by_what_there_is() -> None:
 
 def test_build_id_set_properly_on_query_on_first_task() -> None:
     """The task was this worker's own work, so the query behind it names this worker's version."""
-    stage = Stage(versioning=outcomes.BuildId("1.0"))
+    stage = Stage(versioning=BuildId("1.0"))
     built = HistoryBuilder()
     built.started()
     built.task_scheduled_and_started()
@@ -420,7 +427,7 @@ def test_a_query_behind_a_replay_names_the_version_of_history() -> None:
     built = first_task_only()
     completed = built.event(4).workflow_task_completed_event_attributes
     completed.worker_version.build_id = "0.9"
-    stage = Stage(versioning=outcomes.BuildId("1.0"))
+    stage = Stage(versioning=BuildId("1.0"))
     stage.poll_query(built, sticky=False)
     assert stage.activation().deployment_version_for_current_task.build_id == "0.9"
 

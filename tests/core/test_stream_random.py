@@ -31,9 +31,28 @@ from tests.core.support.stage import (
     start_timer,
 )
 
-from perdure.core import outcomes
+from perdure.core.actions import (
+    CancelAllLocalActivities,
+    ClearHeartbeat,
+    CompleteTask,
+    FailTask,
+    FetchPage,
+    ForgetLocalActivities,
+    LangActivation,
+    ReleasePermit,
+    RespondQuery,
+    RunLocalActivities,
+    SetHeartbeat,
+)
+from perdure.core.inputs import (
+    Completed,
+    HeartbeatDue,
+    LocalCancelsDelivered,
+    LocalResolved,
+    PageFetchFailed,
+    ProblemKind,
+)
 from perdure.core.local_activities.requests import LocalActivityRequest, LocalOutcome, LocalResult
-from perdure.core.outcomes import ProblemKind
 
 TIMERS = 4
 LOCALS_AFTER = 2
@@ -115,8 +134,8 @@ class World:
         self.cancelling: list[str] = []
         self.heartbeats: dict[str, bytes] = {}
         self.locals_done: Counter[str] = Counter()
-        self.tasks: list[outcomes.CompleteTask | outcomes.FailTask | outcomes.RespondQuery] = []
-        self.fetches: list[outcomes.FetchPage] = []
+        self.tasks: list[CompleteTask | FailTask | RespondQuery] = []
+        self.fetches: list[FetchPage] = []
         self.permits: Counter[object] = Counter()
         self.trouble = True
 
@@ -152,27 +171,27 @@ class World:
 
     def collect(self) -> None:
         stage = self.stage
-        for action in stage.all(outcomes.LangActivation):
+        for action in stage.all(LangActivation):
             run_id = action.activation.run_id
             assert run_id not in self.at_lang, "one activation at a time"
             self.at_lang.add(run_id)
             self.activations.append(action.activation)
-        self.tasks += stage.all(outcomes.CompleteTask)
-        self.tasks += stage.all(outcomes.FailTask)
-        self.tasks += stage.all(outcomes.RespondQuery)
-        self.fetches += stage.all(outcomes.FetchPage)
-        for run in stage.all(outcomes.RunLocalActivities):
+        self.tasks += stage.all(CompleteTask)
+        self.tasks += stage.all(FailTask)
+        self.tasks += stage.all(RespondQuery)
+        self.fetches += stage.all(FetchPage)
+        for run in stage.all(RunLocalActivities):
             for request in run.requests:
                 assert isinstance(request, LocalActivityRequest)
                 self.locals.append((run.run_id, request.command.seq))
-        self.cancelling += [a.run_id for a in stage.all(outcomes.CancelAllLocalActivities)]
-        for forgotten in stage.all(outcomes.ForgetLocalActivities):
+        self.cancelling += [a.run_id for a in stage.all(CancelAllLocalActivities)]
+        for forgotten in stage.all(ForgetLocalActivities):
             self.locals = [one for one in self.locals if one[0] != forgotten.run_id]
             self.heartbeats.pop(forgotten.run_id, None)
-        for heartbeat in stage.all(outcomes.SetHeartbeat):
+        for heartbeat in stage.all(SetHeartbeat):
             self.heartbeats[heartbeat.run_id] = heartbeat.task_token
-        stage.all(outcomes.ClearHeartbeat)
-        self.permits.update(action.permit for action in stage.all(outcomes.ReleasePermit))
+        stage.all(ClearHeartbeat)
+        self.permits.update(action.permit for action in stage.all(ReleasePermit))
         limit = max(1, stage.stream.settings.max_cached_workflows)
         assert stage.stream.cached_runs <= limit
 
@@ -213,7 +232,7 @@ class World:
         sources: list[Any] = [source for source in everything if source]
         if self.heartbeats and self.random.random() < 0.1:
             run_id, token = self.heartbeats.popitem()
-            self.stage.feed(outcomes.HeartbeatDue(run_id, token))
+            self.stage.feed(HeartbeatDue(run_id, token))
             return
         if not sources:
             return
@@ -229,9 +248,9 @@ class World:
             result = LocalResult(
                 seq, LocalOutcome.COMPLETED, 1, Timestamp(), payload=payload(seq), runtime=0.5
             )
-            self.stage.feed(outcomes.LocalResolved(run_id, seq, result))
+            self.stage.feed(LocalResolved(run_id, seq, result))
         else:
-            self.stage.feed(outcomes.LocalCancelsDelivered(self.cancelling.pop(0)))
+            self.stage.feed(LocalCancelsDelivered(self.cancelling.pop(0)))
 
     def answer(self, activation: WorkflowActivation) -> None:
         run_id = activation.run_id
@@ -243,7 +262,7 @@ class World:
         if self.happens(0.05):
             completion = WorkflowActivationCompletion(run_id=run_id)
             completion.failed.failure.message = "trouble"
-            self.stage.feed(outcomes.Completed(completion))
+            self.stage.feed(Completed(completion))
             return
         commands = []
         for job in activation.jobs:
@@ -277,20 +296,18 @@ class World:
             return complete_workflow()
         return start_timer(self.lang[run_id])
 
-    def report(
-        self, action: outcomes.CompleteTask | outcomes.FailTask | outcomes.RespondQuery
-    ) -> None:
+    def report(self, action: CompleteTask | FailTask | RespondQuery) -> None:
         run_id = action.run_id
         server = self.servers[run_id]
         known = action.request.task_token == server.token
-        if isinstance(action, outcomes.RespondQuery):
+        if isinstance(action, RespondQuery):
             self.stage.report(run_id=run_id)
         elif not known or self.happens(0.05):
-            if not (isinstance(action, outcomes.FailTask) and action.unstored):
+            if not (isinstance(action, FailTask) and action.unstored):
                 self.stage.refuse(ProblemKind.NOT_FOUND, run_id=run_id)
             if known:
                 server.give_up(failed=False)
-        elif isinstance(action, outcomes.FailTask):
+        elif isinstance(action, FailTask):
             server.give_up(failed=True)
             if not action.unstored:
                 self.stage.report(run_id=run_id)
@@ -302,10 +319,10 @@ class World:
                 next_task = server.built.poll(part, token=server.token)
             self.stage.report(run_id=run_id, next_task=next_task)
 
-    def fetch(self, action: outcomes.FetchPage) -> None:
+    def fetch(self, action: FetchPage) -> None:
         built = self.servers[action.run_id].built
         if self.happens(0.1):
-            self.stage.feed(outcomes.PageFetchFailed(action.fetch, "trouble"))
+            self.stage.feed(PageFetchFailed(action.fetch, "trouble"))
             return
         first = int(action.token or b"0") + 1
         last = min(built.last_event_id, first + self.random.randrange(12))

@@ -19,7 +19,11 @@ from tests.core.support.stage import (
     start_timer,
 )
 
-from perdure.core import outcomes
+from perdure.core.actions import (
+    CompleteTask,
+    Counted,
+    FailTask,
+)
 from perdure.core.run.randomness import seed_of_run
 
 
@@ -64,7 +68,7 @@ def test_replay_flag_correct_signal_before_query_ending_on_wft_completed() -> No
         assert (kinds(activation), activation.is_replaying) == ([expected], True)
         stage.complete(*([answer_query()] if expected == "query_workflow" else []))
     stage.query_answer()
-    assert not stage.has(outcomes.CompleteTask)
+    assert not stage.has(CompleteTask)
 
 
 # Cancellation of the workflow
@@ -86,7 +90,7 @@ def test_immediate_cancel() -> None:
     (sent,) = stage.completion().commands
     assert sent.command_type == CommandType.COMMAND_TYPE_CANCEL_WORKFLOW_EXECUTION
     stage.report()
-    assert [c.name for c in stage.all(outcomes.Counted)] == ["workflow_canceled"]
+    assert [c.name for c in stage.all(Counted)] == ["workflow_canceled"]
 
 
 def _cancelled_during_a_timer() -> HistoryBuilder:
@@ -287,7 +291,7 @@ def test_continue_as_new_preserves_some_values() -> None:
     assert attributes.memo.fields["memo"].data == b"1"
     assert attributes.search_attributes.indexed_fields["attribute"].data == b"2"
     stage.report()
-    assert [c.name for c in stage.all(outcomes.Counted)] == ["workflow_continue_as_new"]
+    assert [c.name for c in stage.all(Counted)] == ["workflow_continue_as_new"]
 
 
 @pytest.mark.parametrize(
@@ -347,7 +351,7 @@ def test_activity_not_canceled_on_replay_repro() -> None:
     stage.complete()
     assert kinds(stage.activation()) == ["signal_workflow"]
     stage.complete(complete_workflow())
-    assert not stage.has(outcomes.FailTask)
+    assert not stage.has(FailTask)
     stage.completion()
 
 

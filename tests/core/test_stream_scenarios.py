@@ -21,7 +21,13 @@ from tests.core.support.stage import (
     start_timer,
 )
 
-from perdure.core import outcomes
+from perdure.core.actions import (
+    CompleteTask,
+    FailTask,
+    LangActivation,
+    RunLocalActivities,
+)
+from perdure.core.inputs import LocalCancelsDelivered, LocalResolved
 from perdure.core.local_activities.requests import LocalActivityRequest, LocalOutcome, LocalResult
 
 ABANDON = ChildWorkflowCancellationType.ABANDON
@@ -359,12 +365,12 @@ def test_weird_la_nondeterminism_repro(task: int) -> None:
     built, stage = la_and_timer(), Stage()
     stage.poll(built, built.to_task(task))
     over: list[int] = []
-    while stage.has(outcomes.LangActivation) or stage.has(outcomes.RunLocalActivities):
-        for run in stage.all(outcomes.RunLocalActivities):
+    while stage.has(LangActivation) or stage.has(RunLocalActivities):
+        for run in stage.all(RunLocalActivities):
             for request in run.requests:
                 assert isinstance(request, LocalActivityRequest)
                 seq = request.command.seq
-                stage.feed(outcomes.LocalResolved(RUN, seq, _done(seq)))
+                stage.feed(LocalResolved(RUN, seq, _done(seq)))
         commands: list[WorkflowCommand] = []
         for job in stage.activation().jobs:
             if job.HasField("initialize_workflow"):
@@ -378,8 +384,8 @@ def test_weird_la_nondeterminism_repro(task: int) -> None:
             elif len(over) == 4:
                 commands = [complete_workflow()]
         stage.complete(*commands)
-    assert not stage.has(outcomes.FailTask)
-    assert stage.has(outcomes.CompleteTask)
+    assert not stage.has(FailTask)
+    assert stage.has(CompleteTask)
     assert over == {4: [1, 2, 4], 5: [1, 2, 4], 6: [1, 2, 4, 3]}.get(task, [2])
 
 
@@ -431,18 +437,18 @@ def test_resolved_las_not_recorded_if_wft_fails_many_times() -> None:
         stage.poll(built, attempt=attempt)
         assert kinds(stage.activation()) == ["initialize_workflow"]
         stage.complete(run_local())
-        assert stage.has(outcomes.RunLocalActivities)
-        stage.all(outcomes.RunLocalActivities)
-        result = outcomes.LocalResolved(RUN, 1, _done(1))
+        assert stage.has(RunLocalActivities)
+        stage.all(RunLocalActivities)
+        result = LocalResolved(RUN, 1, _done(1))
         stage.feed(result)
         assert kinds(stage.activation()) == ["resolve_activity"]
         stage.fail("no luck")
-        assert not stage.has(outcomes.CompleteTask)
+        assert not stage.has(CompleteTask)
         if attempt == 1:
             stage.failure()
             stage.report()
-        assert not stage.has(outcomes.FailTask), "it is told once"
-        stage.feed(outcomes.LocalCancelsDelivered(RUN))
+        assert not stage.has(FailTask), "it is told once"
+        stage.feed(LocalCancelsDelivered(RUN))
         stage.eviction()
 
 

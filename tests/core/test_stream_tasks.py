@@ -17,7 +17,14 @@ from tests.core.support.stage import (
     start_timer,
 )
 
-from perdure.core import outcomes
+from perdure.core.actions import (
+    CompleteTask,
+    Counted,
+    LangActivation,
+    ReleasePermit,
+    RunRemoved,
+)
+from perdure.core.inputs import Completed, NewTask
 from perdure.core.workflow_tasks.completion import MalformedCompletion
 from perdure.core.workflow_tasks.task import MalformedTask
 
@@ -33,9 +40,9 @@ def test_single_timer_cached() -> None:
     assert [c.command_type for c in request.commands] == [CommandType.COMMAND_TYPE_START_TIMER]
     assert request.task_token == b"task-1"
     stage.report()
-    assert stage.take(outcomes.ReleasePermit).permit == "permit-1"
+    assert stage.take(ReleasePermit).permit == "permit-1"
     stage.poll(built, built.only_task(2))
-    assert counted(stage.all(outcomes.Counted)) == ["sticky_cache_hit"]
+    assert counted(stage.all(Counted)) == ["sticky_cache_hit"]
     second = stage.activation()
     assert kinds(second) == ["fire_timer"]
     assert not second.is_replaying
@@ -43,7 +50,7 @@ def test_single_timer_cached() -> None:
     stage.completion()
     stage.report()
     assert stage.eviction().message == "Workflow completed"
-    assert stage.take(outcomes.RunRemoved).run_id == RUN
+    assert stage.take(RunRemoved).run_id == RUN
     assert stage.is_quiet
 
 
@@ -55,7 +62,7 @@ def test_single_timer_from_its_whole_history() -> None:
     stage.complete(start_timer())
     second = stage.activation()
     assert (kinds(second), second.is_replaying) == (["fire_timer"], False)
-    assert not stage.has(outcomes.CompleteTask)
+    assert not stage.has(CompleteTask)
     stage.complete(complete_workflow())
     assert len(stage.completion().commands) == 1
 
@@ -92,7 +99,7 @@ def test_autocompletes_wft_no_work() -> None:
     stage.completion()
     stage.report()
     stage.poll(built, built.only_task(2))
-    assert not stage.has(outcomes.LangActivation)
+    assert not stage.has(LangActivation)
     assert stage.completion().task_token == b"task-2"
 
 
@@ -104,12 +111,12 @@ def test_tasks_from_completion_are_delivered() -> None:
     stage.complete(start_timer())
     assert stage.completion().return_new_workflow_task
     stage.report(next_task=built.poll(built.only_task(2), token=b"next"))
-    assert not stage.has(outcomes.ReleasePermit)
+    assert not stage.has(ReleasePermit)
     assert kinds(stage.activation()) == ["fire_timer"]
     stage.complete(complete_workflow())
     assert stage.completion().task_token == b"next"
     stage.report()
-    assert stage.take(outcomes.ReleasePermit).permit == "permit-1"
+    assert stage.take(ReleasePermit).permit == "permit-1"
 
 
 def test_sends_appropriate_sticky_task_queue_responses() -> None:
@@ -201,7 +208,7 @@ def test_eager_activities_are_chosen_up_to_the_limit() -> None:
         schedule_activity(2, task_queue="elsewhere"),
         *(schedule_activity(seq) for seq in (3, 4, 5)),
     )
-    action = stage.take(outcomes.CompleteTask)
+    action = stage.take(CompleteTask)
     eager = [
         c.schedule_activity_task_command_attributes.request_eager_execution
         for c in action.request.commands
@@ -216,7 +223,7 @@ def test_a_task_without_its_parts_is_refused() -> None:
     task = built.poll()
     task.ClearField("workflow_type")
     with pytest.raises(MalformedTask, match="workflow type"):
-        stage.feed(outcomes.NewTask(task, "permit", 0.0))
+        stage.feed(NewTask(task, "permit", 0.0))
 
 
 def test_a_malformed_completion_changes_nothing() -> None:
@@ -224,11 +231,11 @@ def test_a_malformed_completion_changes_nothing() -> None:
     stage.poll(built, built.to_task(1))
     stage.activation()
     with pytest.raises(MalformedCompletion, match="neither a success nor a failure"):
-        stage.feed(outcomes.Completed(WorkflowActivationCompletion(run_id=RUN)))
+        stage.feed(Completed(WorkflowActivationCompletion(run_id=RUN)))
     empty = WorkflowActivationCompletion(run_id=RUN)
     empty.successful.commands.add()
     with pytest.raises(MalformedCompletion, match="no variant"):
-        stage.feed(outcomes.Completed(empty))
+        stage.feed(Completed(empty))
     assert stage.is_quiet
     stage.complete(start_timer())
     stage.completion()

@@ -10,7 +10,7 @@ from tests.core.support.canned_histories import single_timer
 from tests.core.support.history_builder import HistoryBuilder, HistorySlice, payload, update_message
 from tests.core.support.stage import Stage, complete_workflow, kinds, start_timer
 
-from perdure.core import outcomes
+from perdure.core.actions import FailTask
 
 PROTOCOL = CommandType.COMMAND_TYPE_PROTOCOL_MESSAGE
 
@@ -178,7 +178,7 @@ def test_replay_with_signal_and_update_same_task() -> None:
     stage.complete()
     assert kinds(stage.activation()) == ["signal_workflow", "do_update"]
     stage.complete(accept(), finish())
-    assert not stage.has(outcomes.FailTask)
+    assert not stage.has(FailTask)
 
 
 def test_messages_are_not_sent_again_by_a_replay() -> None:

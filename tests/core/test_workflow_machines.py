@@ -26,10 +26,10 @@ from tests.core.support.history_builder import HistoryBuilder, payload, update_m
 from tests.core.support.machines_driver import Driver
 
 from perdure.core.errors import FatalError, NondeterminismError
-from perdure.core.outcomes import BuildId, DeploymentVersion
 from perdure.core.run.randomness import seed_of_run
 from perdure.core.run.workflow_machines import Step
 from perdure.core.run_info import RunInfo
+from perdure.core.versioning import BuildId, DeploymentVersion
 
 DONE = lang_message("complete_workflow_execution")
 

@@ -31,7 +31,8 @@ from temporalio.runtime import (
 )
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from perdure.core.outcomes import Problem, ProblemKind, TaskOver
+from perdure.core.actions import TaskOver
+from perdure.core.inputs import Problem, ProblemKind
 from perdure.temporal.bridge.errors import RPCError
 from perdure.temporal.connection.retry import POLLS, Retries
 from perdure.temporal.telemetry.logs import BufferedLogEntry, Log

@@ -10,7 +10,11 @@ from temporalio.bridge.proto.activity_result import ActivityExecutionResult
 from temporalio.bridge.proto.activity_task import ActivityTask
 from temporalio.bridge.proto.workflow_commands import ScheduleLocalActivity
 
-from perdure.core import outcomes
+from perdure.core.inputs import (
+    Input,
+    LocalCancelsDelivered,
+    LocalResolved,
+)
 from perdure.core.local_activities.requests import LocalActivityCancel, LocalActivityRequest
 from perdure.core.run_info import RunInfo
 from perdure.temporal.bridge.errors import PollShutdownError
@@ -124,8 +128,8 @@ def local_activity(seq: int) -> LocalActivityRequest:
     return LocalActivityRequest(RUN, command)
 
 
-def local_shell() -> tuple[LocalActivityShell, Mailbox, list[outcomes.Input]]:
-    fed: list[outcomes.Input] = []
+def local_shell() -> tuple[LocalActivityShell, Mailbox, list[Input]]:
+    fed: list[Input] = []
     mailbox = Mailbox()
     dealer = Dealer(
         FixedSlots(10),
@@ -149,7 +153,7 @@ async def test_la_cancel_delivered_before_eviction_activation() -> None:
     assert fed == []
     assert ActivityTask.FromString(await mailbox.poll()).HasField("cancel")
     await asyncio.sleep(0)
-    assert fed == [outcomes.LocalCancelsDelivered(RUN.run_id)]
+    assert fed == [LocalCancelsDelivered(RUN.run_id)]
 
 
 async def test_an_attempt_that_ends_first_is_not_cancelled_any_more() -> None:
@@ -162,4 +166,4 @@ async def test_an_attempt_that_ends_first_is_not_cancelled_any_more() -> None:
     shell.complete(task.task_token, result)
     poll = mailbox.poll()
     assert not poll.done()
-    assert [type(given) for given in fed] == [outcomes.LocalResolved]
+    assert [type(given) for given in fed] == [LocalResolved]

@@ -32,7 +32,7 @@ from temporalio.plugin import SimplePlugin
 from temporalio.runtime import Runtime, TelemetryConfig
 from temporalio.worker import Worker, WorkerDeploymentConfig
 
-from perdure.core.outcomes import BuildId
+from perdure.core.versioning import BuildId
 from perdure.temporal.slots.resource_control import Usage
 from perdure.temporal.telemetry.core_metrics import CoreMetrics
 from perdure.temporal.worker.presence.environment import environment

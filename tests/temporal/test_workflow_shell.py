@@ -20,7 +20,7 @@ from tests.core.support.canned_histories import single_timer
 from tests.core.support.history_builder import HistorySlice
 from tests.core.support.stage import RUN, settings, start_timer
 
-from perdure.core import outcomes
+from perdure.core.inputs import EvictionRequested
 from perdure.temporal.bridge.errors import RPCError
 from perdure.temporal.slots.slots import Permit
 from perdure.temporal.telemetry.logs import Log
@@ -119,7 +119,7 @@ async def test_lang_may_go_on_while_its_answer_is_reported() -> None:
     await asyncio.sleep(0)
     assert service.calls == ["complete"]
     reason = Reason.LANG_REQUESTED
-    shell.feed(outcomes.EvictionRequested(RUN, "wanted", reason))
+    shell.feed(EvictionRequested(RUN, "wanted", reason))
     poll = shell.mailbox.poll()
     assert not poll.done()
     assert slot.released == 0

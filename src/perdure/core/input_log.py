@@ -23,11 +23,28 @@ from typing import Any, Final, NamedTuple
 from google.protobuf import symbol_database
 from google.protobuf.message import Message
 
-from perdure.core import outcomes
+from perdure.core.actions import Action
 from perdure.core.evidence import CallSite
+from perdure.core.inputs import (
+    Completed,
+    EvictionRequested,
+    HeartbeatDue,
+    Input,
+    LocalCancelsDelivered,
+    LocalResolved,
+    NewTask,
+    PageFetched,
+    PageFetchFailed,
+    PollersStopped,
+    Problem,
+    ProblemKind,
+    Reported,
+    ShutdownRequested,
+)
 from perdure.core.local_activities.requests import LocalOutcome, LocalResult
-from perdure.core.outcomes import Action, Input, StreamSettings
+from perdure.core.stream_settings import StreamSettings
 from perdure.core.trace import describe_action
+from perdure.core.versioning import BuildId, DeploymentVersion
 from perdure.core.workflow_stream import WorkflowStream
 from perdure.errors import CallerError, PerdureError
 
@@ -39,27 +56,25 @@ _RECORDS: Final[dict[str, Any]] = {
     kind.__name__: kind
     for kind in (
         StreamSettings,
-        outcomes.BuildId,
-        outcomes.DeploymentVersion,
-        outcomes.NewTask,
-        outcomes.PageFetched,
-        outcomes.PageFetchFailed,
-        outcomes.Completed,
-        outcomes.Reported,
-        outcomes.Problem,
-        outcomes.LocalResolved,
-        outcomes.LocalCancelsDelivered,
-        outcomes.HeartbeatDue,
-        outcomes.EvictionRequested,
-        outcomes.ShutdownRequested,
-        outcomes.PollersStopped,
+        BuildId,
+        DeploymentVersion,
+        NewTask,
+        PageFetched,
+        PageFetchFailed,
+        Completed,
+        Reported,
+        Problem,
+        LocalResolved,
+        LocalCancelsDelivered,
+        HeartbeatDue,
+        EvictionRequested,
+        ShutdownRequested,
+        PollersStopped,
         LocalResult,
         CallSite,
     )
 }
-_ENUMS: Final[dict[str, Any]] = {
-    kind.__name__: kind for kind in (LocalOutcome, outcomes.ProblemKind)
-}
+_ENUMS: Final[dict[str, Any]] = {kind.__name__: kind for kind in (LocalOutcome, ProblemKind)}
 
 
 class BrokenInputLog(CallerError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from perdure.core.outcomes import BuildId, Versioning
+from perdure.core.versioning import BuildId, Versioning
 
 __all__ = ["RunInfo"]
 

@@ -17,10 +17,29 @@ from temporalio.bridge.proto.workflow_completion.workflow_completion_pb2 import 
     WorkflowActivationCompletion,
 )
 
-from perdure.core import outcomes
+from perdure.core.actions import (
+    Action,
+    CompleteTask,
+    Counted,
+    FailTask,
+    FetchPage,
+    LangActivation,
+    RespondQuery,
+    RunLocalActivities,
+    SetHeartbeat,
+)
 from perdure.core.history.events import NAMES
+from perdure.core.inputs import (
+    Completed,
+    EvictionRequested,
+    Input,
+    LocalResolved,
+    NewTask,
+    PageFetched,
+    PageFetchFailed,
+    Reported,
+)
 from perdure.core.local_activities.requests import LocalActivityRequest
-from perdure.core.outcomes import Action, Input
 
 __all__ = ["describe_action", "describe_input", "run_of"]
 
@@ -30,11 +49,11 @@ _IDENTITY: Final = ("seq", "activity_id", "activity_type", "workflow_id", "patch
 def run_of(subject: Input | Action) -> str:
     """The id of the run it is about; empty if it is about the whole worker."""
     match subject:
-        case outcomes.NewTask(task=task):
+        case NewTask(task=task):
             return task.workflow_execution.run_id
-        case outcomes.Completed(completion=completion):
+        case Completed(completion=completion):
             return completion.run_id
-        case outcomes.LangActivation(activation=activation):
+        case LangActivation(activation=activation):
             return activation.run_id
         case _:
             return getattr(subject, "run_id", "")
@@ -61,7 +80,7 @@ def _name(subject: object) -> str:
     return spaced.strip()
 
 
-def _new_task(given: outcomes.NewTask) -> str:
+def _new_task(given: NewTask) -> str:
     task = given.task
     events = task.history.events
     kinds = ", ".join(NAMES.get(event.event_type, str(event.event_type)) for event in events[-4:])
@@ -82,13 +101,13 @@ def _new_task(given: outcomes.NewTask) -> str:
     return "; ".join(parts)
 
 
-def _page(given: outcomes.PageFetched) -> str:
+def _page(given: PageFetched) -> str:
     events = given.history.events
     ids = f"{events[0].event_id}-{events[-1].event_id}" if events else "none"
     return f"page {given.fetch}: events {ids}{', more pages' if given.next_page_token else ''}"
 
 
-def _completed(given: outcomes.Completed) -> str:
+def _completed(given: Completed) -> str:
     completion: WorkflowActivationCompletion = given.completion
     if completion.HasField("failed"):
         return f"lang failed: {completion.failed.failure.message}"
@@ -107,7 +126,7 @@ def _with_identity(name: str, body: Any) -> str:
     return f"{name}({inside})"
 
 
-def _reported(given: outcomes.Reported) -> str:
+def _reported(given: Reported) -> str:
     if given.problem is not None:
         return f"the server refused ({given.problem.kind.value}): {given.problem.text}"
     response = given.response
@@ -121,13 +140,13 @@ def _reported(given: outcomes.Reported) -> str:
     return ", ".join(parts)
 
 
-def _local_resolved(given: outcomes.LocalResolved) -> str:
+def _local_resolved(given: LocalResolved) -> str:
     return (
         f"local activity {given.seq} {given.result.outcome.value}, attempt {given.result.attempt}"
     )
 
 
-def _activation(action: outcomes.LangActivation) -> str:
+def _activation(action: LangActivation) -> str:
     activation: WorkflowActivation = action.activation
     jobs = []
     for job in activation.jobs:
@@ -141,7 +160,7 @@ def _activation(action: outcomes.LangActivation) -> str:
     return f"to lang, {mode} at event {activation.history_length}: {_joined(jobs)}"
 
 
-def _complete_task(action: outcomes.CompleteTask) -> str:
+def _complete_task(action: CompleteTask) -> str:
     request = action.request
     commands = [
         CommandType.Name(c.command_type).removeprefix("COMMAND_TYPE_") for c in request.commands
@@ -154,7 +173,7 @@ def _complete_task(action: outcomes.CompleteTask) -> str:
     return "; ".join(parts)
 
 
-def _run_local(action: outcomes.RunLocalActivities) -> str:
+def _run_local(action: RunLocalActivities) -> str:
     said = [
         _with_identity("run", request.command)
         if isinstance(request, LocalActivityRequest)
@@ -169,24 +188,24 @@ def _joined(parts: Iterable[str]) -> str:
 
 
 _INPUTS: Final[dict[type, Callable[[Any], str]]] = {
-    outcomes.NewTask: _new_task,
-    outcomes.PageFetched: _page,
-    outcomes.PageFetchFailed: lambda given: f"page {given.fetch} failed: {given.text}",
-    outcomes.Completed: _completed,
-    outcomes.Reported: _reported,
-    outcomes.LocalResolved: _local_resolved,
-    outcomes.EvictionRequested: lambda given: f"eviction wanted: {given.message}",
+    NewTask: _new_task,
+    PageFetched: _page,
+    PageFetchFailed: lambda given: f"page {given.fetch} failed: {given.text}",
+    Completed: _completed,
+    Reported: _reported,
+    LocalResolved: _local_resolved,
+    EvictionRequested: lambda given: f"eviction wanted: {given.message}",
 }
 _ACTIONS: Final[dict[type, Callable[[Any], str]]] = {
-    outcomes.LangActivation: _activation,
-    outcomes.CompleteTask: _complete_task,
-    outcomes.FailTask: lambda action: f"fail the task: {action.request.failure.message}",
-    outcomes.RespondQuery: lambda action: (
+    LangActivation: _activation,
+    CompleteTask: _complete_task,
+    FailTask: lambda action: f"fail the task: {action.request.failure.message}",
+    RespondQuery: lambda action: (
         f"answer the query: {action.request.error_message or 'with a result'}"
     ),
-    outcomes.FetchPage: lambda action: f"fetch page {action.fetch}",
-    outcomes.RunLocalActivities: _run_local,
-    outcomes.SetHeartbeat: lambda _: "keep the task open while local activities run",
-    outcomes.Counted: lambda action: f"count {action.name}",
+    FetchPage: lambda action: f"fetch page {action.fetch}",
+    RunLocalActivities: _run_local,
+    SetHeartbeat: lambda _: "keep the task open while local activities run",
+    Counted: lambda action: f"count {action.name}",
 }
 """What has more to say than its name."""

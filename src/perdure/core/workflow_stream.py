@@ -1,6 +1,6 @@
 """All runs of one worker: the single place where workflow state changes.
 
-`handle` takes one input and returns the actions that follow from it; see `outcomes` for both. The
+`handle` takes one input and returns the actions that follow from it (`inputs`, `actions`). The
 stream owns the cache of runs (least recently used first), the fetches of history under way, the
 tasks that wait for room in the cache, and the decision that a shutdown is complete.
 
@@ -21,17 +21,21 @@ from temporalio.api.history.v1.message_pb2 import HistoryEvent
 from temporalio.api.workflowservice.v1.request_response_pb2 import PollWorkflowTaskQueueResponse
 from temporalio.bridge.proto.workflow_activation.workflow_activation_pb2 import RemoveFromCache
 
-from perdure.core.history.paginator import BrokenPages, EmptyTask, HistoryPaginator
-from perdure.core.history.sequences import HistoryUpdate
-from perdure.core.outcomes import (
+from perdure.core.actions import (
     Action,
-    Completed,
     Counted,
-    EvictionRequested,
     FailTask,
     FetchPage,
     Finished,
     ForgetLocalActivities,
+    ReleasePermit,
+    RunRemoved,
+)
+from perdure.core.history.paginator import BrokenPages, EmptyTask, HistoryPaginator
+from perdure.core.history.sequences import HistoryUpdate
+from perdure.core.inputs import (
+    Completed,
+    EvictionRequested,
     HeartbeatDue,
     Input,
     LocalCancelsDelivered,
@@ -40,15 +44,13 @@ from perdure.core.outcomes import (
     PageFetched,
     PageFetchFailed,
     PollersStopped,
-    ReleasePermit,
     Reported,
-    RunRemoved,
     ShutdownRequested,
-    StreamSettings,
 )
 from perdure.core.run.managed_run import ManagedRun
 from perdure.core.run.workflow_machines import WorkflowMachines
 from perdure.core.run_info import RunInfo
+from perdure.core.stream_settings import StreamSettings
 from perdure.core.workflow_tasks.completion import MalformedCompletion, validate
 from perdure.core.workflow_tasks.reports import Reports
 from perdure.core.workflow_tasks.task import (

@@ -16,7 +16,13 @@ from temporalio.bridge.proto.workflow_commands import WorkflowCommand
 from tests.core.support.history_builder import HistoryBuilder, HistorySlice, payload
 from tests.core.support.stage import RUN, Stage, kinds
 
-from perdure.core import outcomes
+from perdure.core.actions import (
+    CompleteTask,
+    FailTask,
+    LangActivation,
+    RunLocalActivities,
+)
+from perdure.core.inputs import LocalResolved
 from perdure.core.local_activities.requests import LocalActivityRequest, LocalOutcome, LocalResult
 
 __all__ = ["Answers", "lived", "replayed", "told"]
@@ -34,26 +40,26 @@ class _Player:
 
     def talk(self) -> None:
         stage = self.stage
-        while stage.has(outcomes.LangActivation) or stage.has(outcomes.RunLocalActivities):
-            for run in stage.all(outcomes.RunLocalActivities):
+        while stage.has(LangActivation) or stage.has(RunLocalActivities):
+            for run in stage.all(RunLocalActivities):
                 for request in run.requests:
                     if isinstance(request, LocalActivityRequest):
                         self.resolve(request.command.seq)
-            if stage.has(outcomes.LangActivation):
+            if stage.has(LangActivation):
                 activation = stage.activation()
                 if kinds(activation) == ["remove_from_cache"]:
                     stage.complete()
                     return
                 self.activations.append(activation)
                 stage.complete(*next(self.answers, ()))
-        if stage.has(outcomes.FailTask):
+        if stage.has(FailTask):
             raise AssertionError(stage.failure().failure.message)
 
     def resolve(self, seq: int) -> None:
         result = LocalResult(
             seq, LocalOutcome.COMPLETED, 1, Timestamp(), payload=payload(None), runtime=0.1
         )
-        self.stage.feed(outcomes.LocalResolved(RUN, seq, result))
+        self.stage.feed(LocalResolved(RUN, seq, result))
 
     def finish(self) -> list[WorkflowActivation]:
         assert next(self.answers, None) is None, "lang was told less than the script expects"
@@ -80,7 +86,7 @@ def replayed(
     player = _Player(answers, evict_after_replay=True)
     player.stage.poll(built, part)
     player.talk()
-    if player.stage.has(outcomes.CompleteTask):
+    if player.stage.has(CompleteTask):
         player.stage.completion()
         player.stage.report()
         player.talk()

@@ -25,8 +25,28 @@ from temporalio.bridge.proto.workflow_commands import WorkflowCommand
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from tests.core.support.history_builder import HistoryBuilder, HistorySlice, payload
 
-from perdure.core import outcomes
-from perdure.core.outcomes import Action, Input, StreamSettings
+from perdure.core.actions import (
+    Action,
+    CompleteTask,
+    Counted,
+    FailTask,
+    FetchPage,
+    LangActivation,
+    RespondQuery,
+)
+from perdure.core.inputs import (
+    Completed,
+    EvictionRequested,
+    Input,
+    NewTask,
+    PageFetched,
+    PollersStopped,
+    Problem,
+    ProblemKind,
+    Reported,
+    ShutdownRequested,
+)
+from perdure.core.stream_settings import StreamSettings
 from perdure.core.workflow_stream import WorkflowStream
 
 A = TypeVar("A")
@@ -73,7 +93,7 @@ class Stage:
         permit = f"permit-{self.polls}"
         token = token if token is not None else f"task-{self.polls}".encode()
         task = built.poll(part, attempt=attempt, token=token, **fields)
-        self.feed(outcomes.NewTask(task, permit, received_at))
+        self.feed(NewTask(task, permit, received_at))
         return permit
 
     def poll_query(self, built: HistoryBuilder, *, sticky: bool, query: str = "query") -> str:
@@ -95,7 +115,7 @@ class Stage:
         completion.successful.commands.extend(commands)
         completion.successful.used_internal_flags.extend(flags)
         completion.successful.SetInParent()
-        self.feed(outcomes.Completed(completion))
+        self.feed(Completed(completion))
 
     def fail(
         self, message: str = "lang failed", *, run_id: str = RUN, force_cause: int = 0
@@ -103,7 +123,7 @@ class Stage:
         completion = WorkflowActivationCompletion(run_id=run_id)
         completion.failed.failure.message = message
         completion.failed.force_cause = force_cause  # type: ignore[assignment]
-        self.feed(outcomes.Completed(completion))
+        self.feed(Completed(completion))
 
     def report(
         self,
@@ -117,29 +137,27 @@ class Stage:
         response = RespondWorkflowTaskCompletedResponse(
             workflow_task=next_task, reset_history_event_id=reset_to
         )
-        self.feed(outcomes.Reported(run_id, received_at, response))
+        self.feed(Reported(run_id, received_at, response))
 
-    def refuse(
-        self, kind: outcomes.ProblemKind, text: str = "refused", *, run_id: str = RUN
-    ) -> None:
+    def refuse(self, kind: ProblemKind, text: str = "refused", *, run_id: str = RUN) -> None:
         """The server did not take the answer."""
-        problem = outcomes.Problem(kind, text)
-        self.feed(outcomes.Reported(run_id, 0.0, None, problem))
+        problem = Problem(kind, text)
+        self.feed(Reported(run_id, 0.0, None, problem))
 
     def page(
         self, fetch: int, built: HistoryBuilder, first: int, last: int, token: bytes = b""
     ) -> None:
         page = built.page(first, last, token)
-        self.feed(outcomes.PageFetched(fetch, page.history, page.next_page_token))
+        self.feed(PageFetched(fetch, page.history, page.next_page_token))
 
     def evict(self, run_id: str = RUN) -> None:
         """Somebody asks for the eviction of the run."""
         reason = RemoveFromCache.EvictionReason.LANG_REQUESTED
-        self.feed(outcomes.EvictionRequested(run_id, "wanted by the test", reason))
+        self.feed(EvictionRequested(run_id, "wanted by the test", reason))
 
     def stop(self) -> None:
-        self.feed(outcomes.ShutdownRequested())
-        self.feed(outcomes.PollersStopped())
+        self.feed(ShutdownRequested())
+        self.feed(PollersStopped())
 
     # What came out
 
@@ -161,16 +179,16 @@ class Stage:
         return any(isinstance(action, kind) for action in self.actions)
 
     def activation(self) -> WorkflowActivation:
-        return self.take(outcomes.LangActivation).activation
+        return self.take(LangActivation).activation
 
     def completion(self) -> RespondWorkflowTaskCompletedRequest:
-        return self.take(outcomes.CompleteTask).request
+        return self.take(CompleteTask).request
 
     def failure(self) -> RespondWorkflowTaskFailedRequest:
-        return self.take(outcomes.FailTask).request
+        return self.take(FailTask).request
 
     def query_answer(self) -> RespondQueryTaskCompletedRequest:
-        return self.take(outcomes.RespondQuery).request
+        return self.take(RespondQuery).request
 
     def eviction(self) -> Any:
         """The next activation, which must be an eviction, and answer it."""
@@ -183,11 +201,11 @@ class Stage:
     def is_quiet(self) -> bool:
         """True if nothing came out for lang or for the server."""
         loud = (
-            outcomes.LangActivation,
-            outcomes.CompleteTask,
-            outcomes.FailTask,
-            outcomes.RespondQuery,
-            outcomes.FetchPage,
+            LangActivation,
+            CompleteTask,
+            FailTask,
+            RespondQuery,
+            FetchPage,
         )
         return not any(isinstance(action, loud) for action in self.actions)
 
@@ -197,7 +215,7 @@ def kinds(activation: WorkflowActivation) -> list[str]:
     return [job.WhichOneof("variant") or "" for job in activation.jobs]
 
 
-def counted(actions: Iterable[outcomes.Counted]) -> list[str]:
+def counted(actions: Iterable[Counted]) -> list[str]:
     return [action.name for action in actions]
 
 

@@ -26,8 +26,13 @@ from temporalio.api.workflowservice.v1.request_response_pb2 import (
 from temporalio.bridge.proto.activity_result.activity_result_pb2 import ActivityExecutionResult
 from temporalio.bridge.proto.activity_task.activity_task_pb2 import ActivityTask, Start
 
-from perdure.core.outcomes import BuildId, Versioning
-from perdure.core.worker_version import deployment_options, version_capabilities, version_stamp
+from perdure.core.versioning import (
+    BuildId,
+    Versioning,
+    deployment_options,
+    version_capabilities,
+    version_stamp,
+)
 from perdure.errors import CallerError
 
 __all__ = [

@@ -31,8 +31,7 @@ from temporalio.api.workflowservice.v1.request_response_pb2 import (
 )
 from temporalio.bridge.proto.nexus.nexus_pb2 import NexusTask, NexusTaskCompletion
 
-from perdure.core.outcomes import BuildId, Versioning
-from perdure.core.worker_version import deployment_options
+from perdure.core.versioning import BuildId, Versioning, deployment_options
 from perdure.errors import CallerError
 
 __all__ = [

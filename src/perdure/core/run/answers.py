@@ -17,16 +17,16 @@ from temporalio.api.enums.v1.failed_cause_pb2 import WorkflowTaskFailedCause as 
 from temporalio.api.failure.v1.message_pb2 import Failure
 from temporalio.bridge.proto.workflow_commands.workflow_commands_pb2 import QueryResult
 
-from perdure.core.outcomes import (
+from perdure.core.actions import (
     Action,
     CompleteTask,
     Counted,
     FailTask,
-    Problem,
     RespondQuery,
-    StreamSettings,
 )
+from perdure.core.inputs import Problem
 from perdure.core.run.workflow_machines import WorkflowMachines
+from perdure.core.stream_settings import StreamSettings
 from perdure.core.workflow_tasks.completion import Succeeded
 from perdure.core.workflow_tasks.reports import TOO_LARGE, Reports, choose_eager, too_large_failure
 from perdure.core.workflow_tasks.task import OutstandingTask

@@ -15,13 +15,13 @@ import enum
 from collections import deque
 from typing import Final
 
-from perdure.core.local_activities.requests import LocalResult
-from perdure.core.outcomes import (
+from perdure.core.actions import (
     CancelAllLocalActivities,
     ClearHeartbeat,
     RunLocalActivities,
     SetHeartbeat,
 )
+from perdure.core.local_activities.requests import LocalResult
 from perdure.core.run.answers import Outbox
 from perdure.core.run.workflow_machines import WorkflowMachines
 from perdure.core.workflow_tasks.task import OutstandingTask

@@ -28,15 +28,15 @@ from temporalio.bridge.proto.workflow_activation.workflow_activation_pb2 import 
     WorkflowActivationJob,
 )
 
-from perdure.core.errors import FatalError, NondeterminismError
-from perdure.core.local_activities.requests import LocalResult
-from perdure.core.outcomes import (
+from perdure.core.actions import (
     Counted,
     LangActivation,
     Measured,
     ReleasePermit,
-    Reported,
 )
+from perdure.core.errors import FatalError, NondeterminismError
+from perdure.core.inputs import Reported
+from perdure.core.local_activities.requests import LocalResult
 from perdure.core.run.answers import Answer
 from perdure.core.run.work import Desk, RunWork, Waiting
 from perdure.core.run.workflow_machines import WorkflowMachines

@@ -27,7 +27,7 @@ from temporalio.bridge.proto.workflow_activation.workflow_activation_pb2 import 
     WorkflowActivationJob,
 )
 
-from perdure.core import versions
+from perdure.core import versioning
 from perdure.core.local_activities.requests import LocalRequest
 from perdure.core.machines.local_activity import LocalActivityMachine
 from perdure.core.machines.machine import Machine
@@ -98,7 +98,7 @@ class RunState:
     def activation(self) -> WorkflowActivation:
         """An activation with the waiting jobs, in the order lang wants them."""
         if not self.replaying:
-            self._version_of_task = versions.of_worker(self.run.versioning)
+            self._version_of_task = versioning.of_worker(self.run.versioning)
         activation = self._empty_activation(replaying=self.replaying)
         activation.jobs.extend(activations.in_order(self.drain_jobs()))
         return activation

@@ -20,10 +20,14 @@ from typing import Final, Protocol
 from temporalio.api.history.v1.message_pb2 import HistoryEvent
 from temporalio.bridge.proto.workflow_activation.workflow_activation_pb2 import RemoveFromCache
 
+from perdure.core.actions import (
+    Measured,
+    ReleasePermit,
+    TaskOver,
+)
 from perdure.core.errors import FatalError, NondeterminismError
 from perdure.core.history.paginator import BrokenPages
 from perdure.core.history.sequences import HistoryUpdate
-from perdure.core.outcomes import Measured, ReleasePermit, TaskOver
 from perdure.core.run.answers import Outbox, RunAnswers
 from perdure.core.run.history import RunHistory
 from perdure.core.run.local_work import RunLocals

@@ -22,7 +22,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1.message_pb2 import HistoryEvent
 from temporalio.api.protocol.v1.message_pb2 import Message
 
-from perdure.core import versions
+from perdure.core import versioning
 from perdure.core.commands import LangCommand
 from perdure.core.errors import FatalError, NondeterminismError
 from perdure.core.evidence import note_code, note_history
@@ -180,7 +180,7 @@ class WorkflowMachines(RunState):
     def _read_completion(self, event: HistoryEvent) -> None:
         completed = event.workflow_task_completed_event_attributes
         self._flags.seen(completed.sdk_metadata)
-        self._version_of_task = versions.of_completed_task(completed)
+        self._version_of_task = versioning.of_completed_task(completed)
 
     def _look_ahead(self) -> None:
         """Reads in the next sequence what lang has to know, or have, beforehand."""

@@ -33,8 +33,9 @@ from temporalio.api.workflowservice.v1.request_response_pb2 import (
 )
 from temporalio.bridge.proto.workflow_commands.workflow_commands_pb2 import QueryResult
 
-from perdure.core.outcomes import DeploymentVersion, Problem, ProblemKind, StreamSettings
-from perdure.core.worker_version import deployment_options, version_stamp
+from perdure.core.inputs import Problem, ProblemKind
+from perdure.core.stream_settings import StreamSettings
+from perdure.core.versioning import DeploymentVersion, deployment_options, version_stamp
 
 __all__ = ["TOO_LARGE", "Reports", "choose_eager", "problem_of", "too_large_failure"]
 

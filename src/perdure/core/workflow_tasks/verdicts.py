@@ -17,7 +17,11 @@ from temporalio.bridge.proto.workflow_activation.workflow_activation_pb2 import 
 
 from perdure.core.errors import FatalError, NondeterminismError
 from perdure.core.evidence import message_of, traceback_of
-from perdure.core.outcomes import EvictionReason, Problem, ProblemKind
+from perdure.core.inputs import (
+    EvictionReason,
+    Problem,
+    ProblemKind,
+)
 from perdure.core.workflow_tasks.completion import Failed
 
 __all__ = [

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from perdure.core.outcomes import DeploymentVersion
+from perdure.core.versioning import DeploymentVersion
 from perdure.temporal.slots.slots import Dealer, SlotDeploymentVersion, SlotReserveCtx
 from perdure.temporal.slots.suppliers import Suppliers
 from perdure.temporal.telemetry.logs import Log

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from temporalio.api.namespace.v1 import NamespaceInfo
 
-from perdure.core import outcomes
+from perdure.core.inputs import PollersStopped, ShutdownRequested
 from perdure.temporal.bridge.errors import PollShutdownError
 from perdure.temporal.worker.activities import ActivityShell
 from perdure.temporal.worker.dealers import Dealers
@@ -183,7 +183,7 @@ class WorkerEnding:
         if parts.nexus is not None:
             parts.nexus.stop()
         if parts.workflows is not None:
-            parts.workflows.feed(outcomes.ShutdownRequested())
+            parts.workflows.feed(ShutdownRequested())
         telling = asyncio.get_running_loop().create_task(self._tell_server())
         by_server = self.capabilities.worker_poll_complete_on_shutdown and await telling
         await asyncio.gather(
@@ -198,7 +198,7 @@ class WorkerEnding:
         if self._parts.workflow_polls is not None:
             await self._parts.workflow_polls.ended(by_server=by_server)
         if self._parts.workflows is not None:
-            self._parts.workflows.feed(outcomes.PollersStopped())
+            self._parts.workflows.feed(PollersStopped())
 
     async def _end_activity_polls(self, *, by_server: bool) -> None:
         if self._parts.activities is not None:

@@ -17,7 +17,7 @@ from temporalio.bridge.proto import ActivityHeartbeat, ActivityTaskCompletion, N
 from temporalio.bridge.proto.nexus import NexusTaskCompletion
 from temporalio.bridge.proto.workflow_activation import RemoveFromCache
 
-from perdure.core import outcomes
+from perdure.core.inputs import EvictionRequested
 from perdure.core.local_activities.tasks import is_local_token
 from perdure.core.payload_limits import Limits
 from perdure.temporal.bridge.errors import PollShutdownError, RPCError
@@ -235,7 +235,7 @@ class LiveWorker:
         if self._parts.workflows is not None:
             reason = RemoveFromCache.EvictionReason.LANG_REQUESTED
             self._parts.workflows.feed(
-                outcomes.EvictionRequested(run_id, "Eviction explicitly requested by lang", reason)
+                EvictionRequested(run_id, "Eviction explicitly requested by lang", reason)
             )
 
     def replace_client(self, client: ClientRef) -> None:

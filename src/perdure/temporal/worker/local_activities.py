@@ -15,7 +15,11 @@ from typing import Any, cast
 
 from temporalio.bridge.proto.activity_result import ActivityExecutionResult
 
-from perdure.core import outcomes
+from perdure.core.inputs import (
+    Input,
+    LocalCancelsDelivered,
+    LocalResolved,
+)
 from perdure.core.local_activities.requests import AttemptOver, LocalRequest
 from perdure.core.local_activities.tasks import (
     CancelsDelivered,
@@ -40,7 +44,7 @@ class LocalActivityShell:
         self,
         dealer: Dealer,
         mailbox: Mailbox,
-        resolve: Callable[[outcomes.Input], None],
+        resolve: Callable[[Input], None],
         metrics: WorkerMetrics,
         journal: Journal,
     ) -> None:
@@ -169,13 +173,13 @@ class LocalActivityShell:
 
     def _handle(self, event: Any) -> None:
         if isinstance(event, Resolved):
-            self._resolve(outcomes.LocalResolved(event.run_id, event.result.seq, event.result))
+            self._resolve(LocalResolved(event.run_id, event.result.seq, event.result))
         elif isinstance(event, PermitReleased):
             cast("Permit", event.permit).release()
         elif isinstance(event, AttemptOver):
             self._metrics.local_activity_ended(event)
         elif isinstance(event, CancelsDelivered):
-            self._resolve(outcomes.LocalCancelsDelivered(event.run_id))
+            self._resolve(LocalCancelsDelivered(event.run_id))
 
 
 def _now() -> Instant:

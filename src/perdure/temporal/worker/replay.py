@@ -29,7 +29,12 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.bridge.proto import NamespaceInfo
 from temporalio.bridge.proto.workflow_activation import RemoveFromCache
 
-from perdure.core import outcomes
+from perdure.core.inputs import (
+    EvictionRequested,
+    NewTask,
+    PollersStopped,
+    ShutdownRequested,
+)
 from perdure.temporal.bridge.errors import PollShutdownError
 from perdure.temporal.telemetry.logs import Log
 from perdure.temporal.worker.diagnostics.journal import Journal
@@ -93,11 +98,11 @@ class ReplayWorker:
             if not accepted.done():
                 accepted.set_result(None)
             now = asyncio.get_running_loop().time()
-            self._shell.feed(outcomes.NewTask(task, _Permit(), now))
+            self._shell.feed(NewTask(task, _Permit(), now))
         elif self._closed and not self._ended:
             self._ended = True
-            self._shell.feed(outcomes.ShutdownRequested())
-            self._shell.feed(outcomes.PollersStopped())
+            self._shell.feed(ShutdownRequested())
+            self._shell.feed(PollersStopped())
 
     def _run_removed(self, run_id: str) -> None:
         del run_id
@@ -137,9 +142,7 @@ class ReplayWorker:
 
     def request_workflow_eviction(self, run_id: str) -> None:
         reason = RemoveFromCache.EvictionReason.LANG_REQUESTED
-        self._shell.feed(
-            outcomes.EvictionRequested(run_id, "Eviction explicitly requested", reason)
-        )
+        self._shell.feed(EvictionRequested(run_id, "Eviction explicitly requested", reason))
 
     def replace_client(self, client: ClientRef) -> None:
         del client

@@ -36,7 +36,7 @@ from temporalio.api.workflowservice.v1 import (
     ShutdownWorkerRequest,
 )
 
-from perdure.core.outcomes import ProblemKind
+from perdure.core.inputs import ProblemKind
 from perdure.core.payload_limits import Limits
 from perdure.core.workflow_tasks.completion_pages import COMPLETION_TOO_LARGE, pages_of
 from perdure.temporal.bridge.client import ClientRef

@@ -18,8 +18,14 @@ from temporalio.bridge.worker import (
     WorkerVersioningStrategyNone,
 )
 
-from perdure.core.outcomes import BuildId, DeploymentVersion, StreamSettings, Versioning
-from perdure.core.worker_version import deployment_options, version_capabilities
+from perdure.core.stream_settings import StreamSettings
+from perdure.core.versioning import (
+    BuildId,
+    DeploymentVersion,
+    Versioning,
+    deployment_options,
+    version_capabilities,
+)
 
 if TYPE_CHECKING:
     from temporalio.bridge.worker import PollerBehavior, WorkerConfig

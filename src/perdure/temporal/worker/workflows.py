@@ -23,8 +23,38 @@ from temporalio.api.workflowservice.v1 import (
 )
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 
-from perdure.core import outcomes
-from perdure.core.outcomes import Action, Input, Problem, ProblemKind, StreamSettings
+from perdure.core.actions import (
+    Action,
+    CancelAllLocalActivities,
+    ClearHeartbeat,
+    CompleteTask,
+    Counted,
+    FailTask,
+    FetchPage,
+    Finished,
+    ForgetLocalActivities,
+    LangActivation,
+    Measured,
+    ReleasePermit,
+    RespondQuery,
+    RunLocalActivities,
+    RunRemoved,
+    SetHeartbeat,
+    TaskOver,
+)
+from perdure.core.inputs import (
+    Completed,
+    HeartbeatDue,
+    Input,
+    LocalCancelsDelivered,
+    NewTask,
+    PageFetched,
+    PageFetchFailed,
+    Problem,
+    ProblemKind,
+    Reported,
+)
+from perdure.core.stream_settings import StreamSettings
 from perdure.core.workflow_tasks.reports import problem_of
 from perdure.core.workflow_tasks.task import MalformedTask
 from perdure.temporal.bridge.errors import PollShutdownError, RPCError
@@ -88,22 +118,22 @@ class WorkflowShell:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._calls: set[asyncio.Task[None]] = set()
         self._handlers: dict[type, Callable[[Any], None]] = {
-            outcomes.LangActivation: self._to_lang,
-            outcomes.CompleteTask: lambda action: self._spawn(self._complete_task(action)),
-            outcomes.FailTask: lambda action: self._spawn(self._fail_task(action)),
-            outcomes.RespondQuery: lambda action: self._spawn(self._respond_query(action)),
-            outcomes.FetchPage: lambda action: self._spawn(self._fetch_page(action)),
-            outcomes.RunLocalActivities: self._run_local,
-            outcomes.CancelAllLocalActivities: self._cancel_all_local,
-            outcomes.ForgetLocalActivities: self._forget_local,
-            outcomes.SetHeartbeat: self._set_heartbeat,
-            outcomes.ClearHeartbeat: self._clear_heartbeat,
-            outcomes.ReleasePermit: lambda action: action.permit.release(),
-            outcomes.RunRemoved: self._run_removed,
-            outcomes.Counted: metrics.workflow_counted,
-            outcomes.Measured: self._measure,
-            outcomes.TaskOver: self._task_over,
-            outcomes.Finished: self._finished,
+            LangActivation: self._to_lang,
+            CompleteTask: lambda action: self._spawn(self._complete_task(action)),
+            FailTask: lambda action: self._spawn(self._fail_task(action)),
+            RespondQuery: lambda action: self._spawn(self._respond_query(action)),
+            FetchPage: lambda action: self._spawn(self._fetch_page(action)),
+            RunLocalActivities: self._run_local,
+            CancelAllLocalActivities: self._cancel_all_local,
+            ForgetLocalActivities: self._forget_local,
+            SetHeartbeat: self._set_heartbeat,
+            ClearHeartbeat: self._clear_heartbeat,
+            ReleasePermit: lambda action: action.permit.release(),
+            RunRemoved: self._run_removed,
+            Counted: metrics.workflow_counted,
+            Measured: self._measure,
+            TaskOver: self._task_over,
+            Finished: self._finished,
         }
 
     # In
@@ -127,7 +157,7 @@ class WorkflowShell:
         try:
             actions = self.stream.handle(given)
         except MalformedTask as error:
-            assert isinstance(given, outcomes.NewTask), "other inputs bring no task"
+            assert isinstance(given, NewTask), "other inputs bring no task"
             self._journal.task_unusable(error.message)
             cast("Permit", given.permit).release()
             return
@@ -142,14 +172,14 @@ class WorkflowShell:
         if task.HasField("started_time") and task.HasField("scheduled_time"):
             waited = seconds_between(task.scheduled_time, task.started_time)
             self._metrics.workflow_task_received(waited)
-        self.feed(outcomes.NewTask(task, permit, asyncio.get_running_loop().time()))
+        self.feed(NewTask(task, permit, asyncio.get_running_loop().time()))
 
     def complete(self, raw: bytes) -> None:
         """Lang's answer to an activation; ValueError when it is malformed."""
         completion = WorkflowActivationCompletion.FromString(raw)
         self._journal.slow_tasks.completed(completion)
         sites = call_sites.take(completion.run_id, len(completion.successful.commands))
-        self.feed(outcomes.Completed(completion, sites))
+        self.feed(Completed(completion, sites))
 
     def waiting_for(self) -> list[str]:
         """What a shutdown waits for, in words."""
@@ -180,21 +210,21 @@ class WorkflowShell:
     def _carry_out(self, action: Action) -> None:
         self._handlers[type(action)](action)
 
-    def _measure(self, action: outcomes.Measured) -> None:
+    def _measure(self, action: Measured) -> None:
         now = time.time() if action.by_wall_clock else asyncio.get_running_loop().time()
         self._metrics.workflow_measured(action.name, action.workflow_type, now - action.since)
 
-    def _task_over(self, action: outcomes.TaskOver) -> None:
+    def _task_over(self, action: TaskOver) -> None:
         seconds = asyncio.get_running_loop().time() - action.since
         name = "workflow_task_execution_latency"
         self._metrics.workflow_measured(name, action.workflow_type, seconds)
         self._journal.slow_tasks.over(action, seconds)
 
-    def _run_removed(self, action: outcomes.RunRemoved) -> None:
+    def _run_removed(self, action: RunRemoved) -> None:
         self._journal.run_evicted(action.run_id)
         self._on_run_removed(action.run_id)
 
-    def _to_lang(self, action: outcomes.LangActivation) -> None:
+    def _to_lang(self, action: LangActivation) -> None:
         self.mailbox.put(action.activation.SerializeToString())
 
     def _spawn(self, call: Coroutine[Any, Any, None]) -> None:
@@ -202,7 +232,7 @@ class WorkflowShell:
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
 
-    async def _complete_task(self, action: outcomes.CompleteTask) -> None:
+    async def _complete_task(self, action: CompleteTask) -> None:
         permits = self._reserve_eager(action)
         response, problem = None, None
         if self.local is not None:
@@ -226,7 +256,7 @@ class WorkflowShell:
                 permit.release()
         self._reported(action.run_id, response, problem)
 
-    def _reserve_eager(self, action: outcomes.CompleteTask) -> list[Permit]:
+    def _reserve_eager(self, action: CompleteTask) -> list[Permit]:
         permits = []
         for command in action.eager:
             permit = self.eager.try_reserve()
@@ -237,7 +267,7 @@ class WorkflowShell:
                 permits.append(permit)
         return permits
 
-    async def _fail_task(self, action: outcomes.FailTask) -> None:
+    async def _fail_task(self, action: FailTask) -> None:
         problem = None
         self._journal.task_fails(action.run_id, action.request)
         try:
@@ -247,7 +277,7 @@ class WorkflowShell:
         if not action.unstored:
             self._reported(action.run_id, None, problem)
 
-    async def _respond_query(self, action: outcomes.RespondQuery) -> None:
+    async def _respond_query(self, action: RespondQuery) -> None:
         problem = None
         try:
             await self._service.answer_query(action.request)
@@ -257,9 +287,9 @@ class WorkflowShell:
 
     def _reported(self, run_id: str, response: Any, problem: Problem | None) -> None:
         now = asyncio.get_running_loop().time()
-        self.feed(outcomes.Reported(run_id, now, response, problem))
+        self.feed(Reported(run_id, now, response, problem))
 
-    async def _fetch_page(self, action: outcomes.FetchPage) -> None:
+    async def _fetch_page(self, action: FetchPage) -> None:
         request = GetWorkflowExecutionHistoryRequest(
             namespace=self._settings.namespace,
             execution=WorkflowExecution(workflow_id=action.workflow_id, run_id=action.run_id),
@@ -268,32 +298,32 @@ class WorkflowShell:
         try:
             page = await self._service.history(request)
         except Exception as error:
-            self.feed(outcomes.PageFetchFailed(action.fetch, _problem(error).text))
+            self.feed(PageFetchFailed(action.fetch, _problem(error).text))
         else:
-            self.feed(outcomes.PageFetched(action.fetch, page.history, page.next_page_token))
+            self.feed(PageFetched(action.fetch, page.history, page.next_page_token))
 
-    def _run_local(self, action: outcomes.RunLocalActivities) -> None:
+    def _run_local(self, action: RunLocalActivities) -> None:
         if self.local is not None:
             self.local.request(action.requests)
         # Else this is a replay of a history that ends while they run: the run leaves the cache now.
 
-    def _cancel_all_local(self, action: outcomes.CancelAllLocalActivities) -> None:
+    def _cancel_all_local(self, action: CancelAllLocalActivities) -> None:
         if self.local is None:
-            self.feed(outcomes.LocalCancelsDelivered(action.run_id))
+            self.feed(LocalCancelsDelivered(action.run_id))
         else:
             self.local.cancel_all(action.run_id)
 
-    def _forget_local(self, action: outcomes.ForgetLocalActivities) -> None:
+    def _forget_local(self, action: ForgetLocalActivities) -> None:
         if self.local is not None:
             self.local.forget(action.run_id)
 
-    def _set_heartbeat(self, action: outcomes.SetHeartbeat) -> None:
+    def _set_heartbeat(self, action: SetHeartbeat) -> None:
         self._stop_timer(action.run_id)
-        due = outcomes.HeartbeatDue(action.run_id, action.task_token)
+        due = HeartbeatDue(action.run_id, action.task_token)
         loop = asyncio.get_running_loop()
         self._timers[action.run_id] = loop.call_at(action.at, self.feed, due)
 
-    def _clear_heartbeat(self, action: outcomes.ClearHeartbeat) -> None:
+    def _clear_heartbeat(self, action: ClearHeartbeat) -> None:
         self._stop_timer(action.run_id)
 
     def _stop_timer(self, run_id: str) -> None:
@@ -301,7 +331,7 @@ class WorkflowShell:
         if timer is not None:
             timer.cancel()
 
-    def _finished(self, action: outcomes.Finished) -> None:
+    def _finished(self, action: Finished) -> None:
         del action
         self.mailbox.close(PollShutdownError())
         self._on_finished()

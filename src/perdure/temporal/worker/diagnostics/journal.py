@@ -14,7 +14,7 @@ from temporalio.api.workflowservice.v1 import (
     RespondWorkflowTaskFailedRequest,
 )
 
-from perdure.core.outcomes import Problem, ProblemKind
+from perdure.core.inputs import Problem, ProblemKind
 from perdure.temporal.bridge.errors import RPCError
 from perdure.temporal.connection.retry import Retries
 from perdure.temporal.connection.retry_log import log_retry

@@ -11,10 +11,10 @@ from typing import Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from perdure.core.actions import Counted
 from perdure.core.activities.events import ActivityOver
 from perdure.core.activities.reports import ActivityOutcome
 from perdure.core.local_activities.requests import AttemptOver, LocalOutcome
-from perdure.core.outcomes import Counted
 from perdure.temporal.telemetry.core_metrics import CoreMetrics
 
 __all__ = ["SILENT", "PollMetrics", "WorkerMetrics", "seconds_between"]

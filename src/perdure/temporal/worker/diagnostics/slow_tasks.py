@@ -12,7 +12,7 @@ from typing import Final
 from temporalio.bridge.proto.common import ExternalStorageMetrics
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 
-from perdure.core.outcomes import TaskOver
+from perdure.core.actions import TaskOver
 from perdure.temporal.telemetry.log_filter import WARN
 from perdure.temporal.telemetry.logs import Log
 

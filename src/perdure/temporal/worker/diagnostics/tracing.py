@@ -17,8 +17,10 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
+from perdure.core.actions import Action
 from perdure.core.input_log import InputLog
-from perdure.core.outcomes import Action, Input, StreamSettings
+from perdure.core.inputs import Input
+from perdure.core.stream_settings import StreamSettings
 from perdure.core.trace import describe_action, describe_input
 from perdure.core.workflow_stream import WorkflowStream
 from perdure.errors import PerdureError

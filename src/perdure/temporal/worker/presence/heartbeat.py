@@ -25,7 +25,7 @@ from temporalio.api.worker.v1 import (
 )
 from temporalio.service import __version__
 
-from perdure.core.outcomes import DeploymentVersion
+from perdure.core.versioning import DeploymentVersion
 from perdure.temporal.slots.resource_control import Usage
 from perdure.temporal.worker.presence.environment import environment
 from perdure.temporal.worker.presence.tally import SlotTally, Tally

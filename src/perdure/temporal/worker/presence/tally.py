@@ -9,10 +9,10 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
+from perdure.core.actions import Counted
 from perdure.core.activities.events import ActivityOver
 from perdure.core.activities.reports import ActivityOutcome
 from perdure.core.local_activities.requests import AttemptOver, LocalOutcome
-from perdure.core.outcomes import Counted
 from perdure.temporal.telemetry.core_metrics import CoreMetrics
 from perdure.temporal.worker.diagnostics.metrics import PollMetrics, WorkerMetrics
 
