@@ -52,10 +52,10 @@ from perdure.core.activities.reports import (
     ActivityRequest,
     ActivitySettings,
     MalformedActivityCompletion,
-    eager_activity_limit,
 )
 from perdure.core.activities.tasks import Activities
 from perdure.core.rate_limit import RateLimit
+from perdure.core.stream_settings import eager_activity_limit
 from perdure.core.versioning import BuildId, DeploymentVersion
 
 ALIVE = RecordActivityTaskHeartbeatResponse()
@@ -513,7 +513,7 @@ def test_a_cancel_never_comes_before_the_start(world: World) -> None:
     world.manager.cancel(b"token")
     assert world.take().HasField("start")
     assert world.take().HasField("cancel")
-    assert not world.manager.has_task
+    assert world.manager.next_task() is None
 
 
 # Eager activities

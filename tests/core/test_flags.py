@@ -38,7 +38,8 @@ def test_the_newest_version_that_is_not_empty_counts() -> None:
     flags = InternalFlags(server_keeps_metadata=True)
     flags.seen(WorkflowTaskCompletedMetadata(sdk_name="python", sdk_version="1"))
     flags.seen(WorkflowTaskCompletedMetadata(core_used_flags=[1]))
-    assert (flags.last_sdk_name, flags.last_sdk_version) == ("python", "1")
+    assert flags.last_sdk_version == "1"
+    assert not flags.metadata_of_completion("python", "2").sdk_name
 
 
 def test_replay_uses_only_what_the_history_says() -> None:

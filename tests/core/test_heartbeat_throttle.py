@@ -30,7 +30,7 @@ def test_send_heartbeats_less_frequently_than_throttle_interval() -> None:
     for number in range(3):
         assert throttle.record(payloads(number))
         assert not throttle.elapsed()
-        assert throttle.is_resting
+        assert not throttle.has_unsent
 
 
 def test_report_heartbeat_after_timeout() -> None:

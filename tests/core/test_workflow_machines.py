@@ -218,7 +218,7 @@ def test_history_byte_size_and_can_suggestion_in_activation() -> None:
     assert (second.history_size_bytes, second.continue_as_new_suggested) == (800, True)
     assert second.target_worker_deployment_version_changed
     assert second.timestamp == history.events[7].event_time
-    assert driver.machines.workflow_time == history.events[7].event_time
+    assert driver.machines.time_now == history.events[7].event_time.ToNanoseconds()
 
 
 def test_queries_come_alone_and_count_as_replay() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from perdure.core.versioning import BuildId, Versioning
 
-__all__ = ["StreamSettings"]
+__all__ = ["StreamSettings", "eager_activity_limit"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +36,15 @@ class StreamSettings:
     server_knows_build_ids: bool = True
     sdk_name: str = "temporal-python"
     sdk_version: str = ""
+
+
+def eager_activity_limit(
+    *, has_remote_activities: bool, max_task_queue_rate: float | None, configured: int
+) -> int:
+    """How many activities of one workflow task may start eagerly on this worker.
+
+    None when the rate of the task queue is limited: the server could not keep to it.
+    """
+    if not has_remote_activities or max_task_queue_rate:
+        return 0
+    return configured

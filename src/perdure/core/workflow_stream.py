@@ -152,11 +152,6 @@ class WorkflowStream:
         """How many runs are in the cache."""
         return len(self._runs)
 
-    @property
-    def outstanding_tasks(self) -> int:
-        """How many runs have a workflow task."""
-        return sum(run.task is not None for run in self._runs.values())
-
     def pending_runs(self) -> list[str]:
         """What a shutdown waits for."""
         ignore = self.settings.ignore_evictions_on_shutdown

@@ -74,7 +74,7 @@ class EphemeralServerRef:
         self._process = process
         self.target = target
         self.has_test_service = has_test_service
-        self._forgotten = weakref.finalize(self, _kill, process, os.getpid())
+        weakref.finalize(self, _kill, process, os.getpid())
 
     def shutdown(self) -> Awaitable[None]:
         """Interrupt the server and wait for its end; a server that stays is killed."""

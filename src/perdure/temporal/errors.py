@@ -11,7 +11,6 @@ from perdure.errors import CallerError, WorldError
 __all__ = [
     "ForkedWithGrpc",
     "InstalledTooLate",
-    "NotBuilt",
     "PackageMissing",
     "ServerBinaryMissing",
 ]
@@ -42,18 +41,6 @@ class InstalledTooLate(CallerError):
             "before the first import of temporalio.client, temporalio.worker or "
             "temporalio.runtime, or run the program with `python -m perdure.temporal`"
         )
-
-
-class NotBuilt(CallerError):
-    """`what` is a feature of the compiled core that this one does not have."""
-
-    code = "temporal.not_built"
-
-    def __init__(self, what: str, advice: str = "") -> None:
-        text = f"{what} is not built in the perdure core (docs/temporal-compatibility.md)"
-        super().__init__(f"{text}: {advice}" if advice else text)
-        self.what = what
-        self.advice = advice
 
 
 class PackageMissing(WorldError):

@@ -59,11 +59,6 @@ class HeartbeatThrottle:
         """Details of the newest heartbeat, sent or not."""
 
     @property
-    def is_resting(self) -> bool:
-        """No interval is under way."""
-        return self._state is _State.RESTING
-
-    @property
     def has_unsent(self) -> bool:
         """The newest heartbeat is kept for the end of the interval."""
         return self._state is _State.KEEPING

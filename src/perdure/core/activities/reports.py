@@ -41,7 +41,6 @@ __all__ = [
     "ActivityRequest",
     "ActivitySettings",
     "MalformedActivityCompletion",
-    "eager_activity_limit",
     "is_benign",
     "outcome_of",
     "start_task",
@@ -149,18 +148,6 @@ _MESSAGES: Final = (
     "retry_policy",
     "priority",
 )
-
-
-def eager_activity_limit(
-    *, has_remote_activities: bool, max_task_queue_rate: float | None, configured: int
-) -> int:
-    """How many activities of one workflow task may start eagerly on this worker.
-
-    None when the rate of the task queue is limited: the server could not keep to it.
-    """
-    if not has_remote_activities or max_task_queue_rate:
-        return 0
-    return configured
 
 
 class ActivityReports:

@@ -108,11 +108,6 @@ class Activities:
         return len(self._activities)
 
     @property
-    def has_task(self) -> bool:
-        """There is something for `next_task`."""
-        return bool(self._cancels or self._eager or self._polled)
-
-    @property
     def is_finished(self) -> bool:
         """Shutdown is complete: lang's polls end."""
         return self._shutdown and self._pollers_stopped and not self._activities

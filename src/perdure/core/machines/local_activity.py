@@ -199,11 +199,6 @@ class LocalActivityMachine(Machine):
         """True if its marker has no command in the queue, because this is a replay."""
         return self.state in _WITHOUT_COMMAND
 
-    @property
-    def awaits_result(self) -> bool:
-        """True if the result comes from history, or else not at all."""
-        return self.state == S.WAITING_RESOLVE_FROM_MARKER_LOOK_AHEAD
-
     def cancel(self, command: LangCommand) -> None:
         """Lang does not want it any more."""
         self._cancel(command)

@@ -64,10 +64,6 @@ class InternalFlags:
         return sorted(self._lang)
 
     @property
-    def last_sdk_name(self) -> str:
-        return self._sdk_name
-
-    @property
     def last_sdk_version(self) -> str:
         """The newest version in the history that was not empty."""
         return self._sdk_version

@@ -135,13 +135,6 @@ class RunState:
         return activation
 
     @property
-    def workflow_time(self) -> Timestamp:
-        """The time that the workflow sees."""
-        result = Timestamp()
-        result.FromNanoseconds(self._workflow_time)
-        return result
-
-    @property
     def workflow_task_timeout(self) -> Duration | None:
         """How long one workflow task may take; None before the first event."""
         return self.started.workflow_task_timeout if self.started is not None else None

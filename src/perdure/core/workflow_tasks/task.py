@@ -109,11 +109,6 @@ class PreparedTask:
         """True if there is nothing in it but one query in the old form."""
         return self.started_event_id == 0 and self.legacy_query is not None
 
-    @property
-    def starts_at_the_beginning(self) -> bool:
-        """True if its history can be applied to a run of which nothing is known."""
-        return bool(self.events) and self.events[0].event_id == 1
-
 
 def prepare(response: PollWorkflowTaskQueueResponse) -> PreparedTask:
     """Check and unpack the answer of a poll. Raises `MalformedTask`."""

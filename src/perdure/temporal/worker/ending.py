@@ -59,7 +59,6 @@ class WorkerEnding:
         self._say_goodbye = say_goodbye
         self._journal = journal
         self._parts = parts
-        self._workflows_over = False
         self._local_over = False
         self._activities_over = False
         self._stopping: asyncio.Task[None] | None = None
@@ -72,7 +71,6 @@ class WorkerEnding:
     def workflows_over(self) -> None:
         """No workflow task is left; local activities may be."""
         self._journal.workflows_over()
-        self._workflows_over = True
         self._close_if_over()
         workflows = self._parts.workflows
         if workflows is not None and workflows.local is not None:

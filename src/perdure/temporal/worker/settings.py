@@ -18,7 +18,7 @@ from temporalio.bridge.worker import (
     WorkerVersioningStrategyNone,
 )
 
-from perdure.core.stream_settings import StreamSettings
+from perdure.core.stream_settings import StreamSettings, eager_activity_limit
 from perdure.core.versioning import (
     BuildId,
     DeploymentVersion,
@@ -131,11 +131,6 @@ def stream_settings(
     """What the workflow stream needs of the same configuration."""
     from temporalio.service import __version__
 
-    eager = (
-        settings.enable_activities
-        and not settings.max_task_queue_activities_per_second
-        and not replay
-    )
     return StreamSettings(
         namespace=settings.namespace,
         task_queue=settings.task_queue,
@@ -147,8 +142,10 @@ def stream_settings(
         ),
         versioning=settings.versioning,
         has_sdk_metadata=has_sdk_metadata,
-        max_eager_activities=(
-            config.max_eager_activity_reservations_per_workflow_task if eager else 0
+        max_eager_activities=eager_activity_limit(
+            has_remote_activities=settings.enable_activities and not replay,
+            max_task_queue_rate=settings.max_task_queue_activities_per_second,
+            configured=config.max_eager_activity_reservations_per_workflow_task,
         ),
         fail_workflow_on_nondeterminism=config.nondeterminism_as_workflow_fail,
         fail_workflow_on_nondeterminism_types=frozenset(
