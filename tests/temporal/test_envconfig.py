@@ -9,7 +9,7 @@ from temporalio.envconfig import ClientConfig, ClientConfigProfile
 from temporalio.service import TLSConfig
 from tests.temporal.cores import on_both_cores
 
-from perdure.temporal.bridge.errors import ConfigError
+from perdure.temporal.sdk_errors import ConfigError
 
 FILE = """
 [profile.default]

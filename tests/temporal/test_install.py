@@ -38,7 +38,7 @@ def run(
 def test_this_test_run_uses_our_core() -> None:
     assert installed()
     install()  # once more changes nothing
-    assert BridgeRPCError.__module__ == "perdure.temporal.bridge.errors"
+    assert BridgeRPCError.__module__ == "perdure.temporal.sdk_errors"
 
 
 def test_after_installing_the_whole_sdk_imports() -> None:

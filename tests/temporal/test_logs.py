@@ -33,8 +33,8 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from perdure.core.actions import TaskOver
 from perdure.core.inputs import Problem, ProblemKind
-from perdure.temporal.bridge.errors import RPCError
 from perdure.temporal.connection.retry import POLLS, Retries
+from perdure.temporal.sdk_errors import RPCError
 from perdure.temporal.telemetry.logs import BufferedLogEntry, Log
 from perdure.temporal.worker.diagnostics.journal import Journal
 from perdure.temporal.worker.diagnostics.slow_tasks import SlowTasks, warning_threshold

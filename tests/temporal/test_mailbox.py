@@ -17,7 +17,7 @@ from perdure.core.inputs import (
 )
 from perdure.core.local_activities.requests import LocalActivityCancel, LocalActivityRequest
 from perdure.core.run_info import RunInfo
-from perdure.temporal.bridge.errors import PollShutdownError
+from perdure.temporal.sdk_errors import PollShutdownError
 from perdure.temporal.slots.fixed import FixedSlots
 from perdure.temporal.slots.slots import Dealer, SlotDeploymentVersion, SlotReserveCtx
 from perdure.temporal.telemetry.logs import Log

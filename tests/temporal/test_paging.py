@@ -13,7 +13,7 @@ from temporalio.api.workflowservice.v1 import (
 
 import perdure.temporal.worker.paging as paging
 from perdure.core.workflow_tasks.completion_pages import Pages
-from perdure.temporal.bridge.errors import RPCError
+from perdure.temporal.sdk_errors import RPCError
 from perdure.temporal.worker.paging import send_pages
 
 LOST = (

@@ -34,7 +34,7 @@ from tests.core.support.history_builder import HistoryBuilder
 from tests.temporal import sample
 from tests.temporal.fake_server import FakeServer, Refused, fake_server
 
-from perdure.temporal.bridge.errors import PollShutdownError
+from perdure.temporal.sdk_errors import PollShutdownError
 from perdure.temporal.worker import ending
 from perdure.temporal.worker.polling import polls
 

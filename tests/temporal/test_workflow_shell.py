@@ -21,7 +21,7 @@ from tests.core.support.history_builder import HistorySlice
 from tests.core.support.stage import RUN, settings, start_timer
 
 from perdure.core.inputs import EvictionRequested
-from perdure.temporal.bridge.errors import RPCError
+from perdure.temporal.sdk_errors import RPCError
 from perdure.temporal.slots.slots import Permit
 from perdure.temporal.telemetry.logs import Log
 from perdure.temporal.worker.diagnostics.journal import Journal

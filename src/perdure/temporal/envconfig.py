@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from perdure.temporal.bridge.errors import ConfigError
 from perdure.temporal.profile_file import SOURCES, find_text, meta_key, parse
+from perdure.temporal.sdk_errors import ConfigError
 
 __all__ = ["build_module", "load_client_config", "load_client_connect_config"]
 

@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Final
 import grpc
 import grpc.aio
 
-from perdure.temporal.bridge.process import grpc_process
 from perdure.temporal.errors import ServerBinaryMissing
+from perdure.temporal.process import grpc_process
 
 if TYPE_CHECKING:
     from temporalio.bridge.testing import DevServerConfig, TestServerConfig

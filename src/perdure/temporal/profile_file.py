@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from perdure.temporal.bridge.errors import ConfigError
+from perdure.temporal.sdk_errors import ConfigError
 
 __all__ = ["SOURCES", "find_text", "meta_key", "parse"]
 

@@ -10,7 +10,7 @@ from temporalio.bridge.proto.activity_task.activity_task_pb2 import (
 
 from perdure.core.activities.heartbeat_throttle import HeartbeatThrottle, heartbeat_interval
 from perdure.core.activities.reports import ActivitySettings
-from perdure.core.local_activities.retry import seconds
+from perdure.core.durations import seconds
 
 __all__ = ["RunningActivity"]
 
@@ -46,7 +46,7 @@ class RunningActivity:
         self.activity_type = start.start.activity_type
         self.workflow_type = start.start.workflow_type
         stamp = start.start.scheduled_time
-        self.scheduled = stamp.seconds + stamp.nanos / 1e9
+        self.scheduled = seconds(stamp)
         self.permit = permit
         self.began = now
         self.ended = now

@@ -18,8 +18,9 @@ from temporalio.api.failure.v1.message_pb2 import (
 )
 from temporalio.bridge.proto.activity_task.activity_task_pb2 import Start
 
+from perdure.core.durations import seconds
 from perdure.core.local_activities.requests import AttemptOver, LocalActivityRequest, LocalOutcome
-from perdure.core.local_activities.retry import DEFAULT_POLICY, seconds
+from perdure.core.local_activities.retry import DEFAULT_POLICY
 
 __all__ = [
     "Entry",
@@ -100,13 +101,13 @@ class Entry:
             outcome=outcome,
             benign=info is not None and info.category == _BENIGN,
             runtime=now.monotonic - self.started_at,
-            since_scheduled=now.wall - _wall(self.original_schedule_time),
+            since_scheduled=now.wall - seconds(self.original_schedule_time),
         )
 
     @property
     def wall_time_left(self) -> float:
         """Of the limit from schedule to close, when it was queued first."""
-        spent = self.queued_at.wall - _wall(self.original_schedule_time)
+        spent = self.queued_at.wall - seconds(self.original_schedule_time)
         # A wall clock that was set back must not make the limit longer.
         return self.schedule_to_close - max(spent, 0.0)
 
@@ -187,7 +188,3 @@ def _at_most(limit: float, most: float) -> float:
 def _timestamp(wall: float) -> Timestamp:
     whole = math.floor(wall)
     return Timestamp(seconds=whole, nanos=int((wall - whole) * 1e9))
-
-
-def _wall(stamp: Timestamp) -> float:
-    return stamp.seconds + stamp.nanos / 1e9

@@ -11,7 +11,9 @@ from google.protobuf.duration_pb2 import Duration
 from temporalio.api.common.v1.message_pb2 import RetryPolicy
 from temporalio.api.failure.v1.message_pb2 import Failure
 
-__all__ = ["DEFAULT_POLICY", "retry_delay", "seconds"]
+from perdure.core.durations import seconds
+
+__all__ = ["DEFAULT_POLICY", "retry_delay"]
 
 _DEFAULT_INITIAL: Final = 1.0
 _DEFAULT_COEFFICIENT: Final = 2.0
@@ -23,11 +25,6 @@ DEFAULT_POLICY: Final = RetryPolicy(
     maximum_interval=Duration(seconds=100),
 )
 """What a local activity sees of its retries when its workflow says nothing about them."""
-
-
-def seconds(duration: Duration) -> float:
-    """The duration in seconds; 0 when it is not set."""
-    return duration.seconds + duration.nanos / 1e9
 
 
 def retry_delay(policy: RetryPolicy, attempt: int, failure: Failure) -> float | None:

@@ -27,6 +27,7 @@ from temporalio.bridge.proto.nexus.nexus_pb2 import (
 )
 
 from perdure.core.deadlines import Deadlines
+from perdure.core.durations import seconds
 from perdure.core.nexus.events import (
     NexusEvent,
     NexusTaskDropped,
@@ -71,7 +72,7 @@ class _RunningTask:
         assert self.ended is not None
         return NexusTaskOver(
             permit=self.permit,
-            scheduled=stamp.seconds + stamp.nanos / 1e9,
+            scheduled=seconds(stamp),
             began=self.began,
             ended=self.ended,
             reported=reported,

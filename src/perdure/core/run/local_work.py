@@ -21,6 +21,7 @@ from perdure.core.actions import (
     RunLocalActivities,
     SetHeartbeat,
 )
+from perdure.core.durations import seconds
 from perdure.core.local_activities.requests import LocalResult
 from perdure.core.run.answers import Outbox
 from perdure.core.run.workflow_machines import WorkflowMachines
@@ -90,10 +91,10 @@ class RunLocals:
         if not self._heartbeat_set:
             self._heartbeat_set = True
             timeout = self._machines.workflow_task_timeout
-            seconds = timeout.seconds + timeout.nanos / 1e9 if timeout is not None else 0.0
-            if seconds <= 0:
-                seconds = _TASK_TIMEOUT
-            at = task.received_at + HEARTBEAT_FRACTION * seconds
+            limit = seconds(timeout) if timeout is not None else 0.0
+            if limit <= 0:
+                limit = _TASK_TIMEOUT
+            at = task.received_at + HEARTBEAT_FRACTION * limit
             self._outbox.emit(SetHeartbeat(self._run_id, task.token, at))
 
     # --- Requests and results -------------------------------------------------------------------

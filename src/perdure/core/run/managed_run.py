@@ -34,6 +34,7 @@ from perdure.core.actions import (
     Measured,
     ReleasePermit,
 )
+from perdure.core.durations import seconds
 from perdure.core.errors import FatalError, NondeterminismError
 from perdure.core.inputs import Reported
 from perdure.core.local_activities.requests import LocalResult
@@ -175,7 +176,7 @@ class ManagedRun(RunWork):
     def _measure_lifetime(self) -> None:
         started_at = self.machines.started_at
         assert started_at is not None, "a workflow that ends has begun"
-        since = started_at.ToNanoseconds() / 1e9
+        since = seconds(started_at)
         name = "workflow_endtoend_latency"
         self._desk.emit(Measured(name, self.workflow_type, since, by_wall_clock=True))
 

@@ -16,21 +16,21 @@ def build_module(name: str) -> ModuleType:
     """A module with every name the official SDK imports from its core."""
     # Else gRPC writes lines of its own to standard error for every lost server and every fork.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    from perdure.temporal import envconfig, ephemeral
-    from perdure.temporal.bridge import client, errors, runtime, worker
+    from perdure.temporal import envconfig, ephemeral, sdk_errors
+    from perdure.temporal.bridge import client, runtime, worker
     from perdure.temporal.slots import slots
     from perdure.temporal.telemetry import logs, metrics
 
     module = ModuleType(name, "The perdure core, in the place of the compiled one.")
     vars(module).update(
         FIPS=False,
-        RPCError=errors.RPCError,
-        PollShutdownError=errors.PollShutdownError,
+        RPCError=sdk_errors.RPCError,
+        PollShutdownError=sdk_errors.PollShutdownError,
         init_runtime=runtime.init_runtime,
         raise_in_thread=runtime.raise_in_thread,
         RuntimeRef=runtime.RuntimeRef,
         BufferedLogEntry=logs.BufferedLogEntry,
-        new_metric_meter=metrics.new_metric_meter,
+        new_metric_meter=runtime.new_metric_meter,
         MetricMeterRef=metrics.MetricMeterRef,
         MetricAttributesRef=metrics.MetricAttributesRef,
         MetricCounterRef=metrics.MetricCounterRef,

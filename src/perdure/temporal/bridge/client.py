@@ -18,7 +18,6 @@ import grpc
 import grpc.aio
 
 from perdure.temporal.bridge.client_workers import ClientWorkers
-from perdure.temporal.bridge.errors import RPCError
 from perdure.temporal.connection.channel import CannotConnect, Channels
 from perdure.temporal.connection.headers import (
     Headers,
@@ -31,6 +30,7 @@ from perdure.temporal.connection.payload_guard import PayloadGuard
 from perdure.temporal.connection.retry import CALLS, POLLS, Backoff, Retries, is_completion_lost
 from perdure.temporal.connection.retry_log import log_retry
 from perdure.temporal.connection.rpcs import TASK_POLLS, Rpc, find
+from perdure.temporal.sdk_errors import RPCError
 
 if TYPE_CHECKING:
     from temporalio.bridge.client import ClientConfig, ClientRetryConfig, RpcCall

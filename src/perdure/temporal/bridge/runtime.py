@@ -10,8 +10,9 @@ import ctypes
 import weakref
 from typing import TYPE_CHECKING
 
-from perdure.temporal.bridge.process import HomeProcess
 from perdure.temporal.bridge.sandbox import pass_through
+from perdure.temporal.connection.request_metrics import RequestMetrics
+from perdure.temporal.process import HomeProcess
 from perdure.temporal.telemetry.core_metrics import CoreMetrics
 from perdure.temporal.telemetry.logs import Log
 from perdure.temporal.telemetry.metrics import (
@@ -22,12 +23,11 @@ from perdure.temporal.telemetry.metrics import (
 )
 from perdure.temporal.telemetry.otlp import OtlpExport
 from perdure.temporal.telemetry.prometheus import PrometheusEndpoint, PrometheusSink
-from perdure.temporal.telemetry.request_metrics import RequestMetrics
 
 if TYPE_CHECKING:
     from temporalio.bridge.runtime import MetricsConfig, RuntimeOptions
 
-__all__ = ["RuntimeRef", "init_runtime", "raise_in_thread"]
+__all__ = ["RuntimeRef", "init_runtime", "new_metric_meter", "raise_in_thread"]
 
 _TARGET = "temporal_sdk_bridge::runtime"
 _SERVICE_NAME = "temporal-core-sdk"
@@ -89,6 +89,12 @@ def init_runtime(options: RuntimeOptions) -> RuntimeRef:
     """A runtime; ValueError when its telemetry cannot be set up."""
     pass_through()
     return RuntimeRef(options)
+
+
+def new_metric_meter(runtime: RuntimeRef) -> MetricMeterRef | None:
+    """The meter of a runtime, or None when it has no metrics."""
+    runtime.process.check("create metric meter")
+    return runtime.meter
 
 
 def raise_in_thread(thread_id: int, exc_type: type[BaseException]) -> bool:

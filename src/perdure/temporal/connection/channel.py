@@ -17,10 +17,10 @@ from urllib.parse import quote
 import grpc
 import grpc.aio
 
-from perdure.temporal.bridge.process import grpc_process
 from perdure.temporal.connection.name_watch import NameWatch
 from perdure.temporal.connection.target import Target, parse_target
 from perdure.temporal.connection.tls import credentials, tls_options
+from perdure.temporal.process import grpc_process
 
 if TYPE_CHECKING:
     from temporalio.bridge.client import ClientConfig, ClientHttpConnectProxyConfig

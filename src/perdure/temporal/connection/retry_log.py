@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from perdure.temporal.bridge.errors import RPCError
 from perdure.temporal.connection.retry import Retries
+from perdure.temporal.sdk_errors import RPCError
 from perdure.temporal.telemetry.log_filter import DEBUG, WARN
 from perdure.temporal.telemetry.logs import Log
 

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from perdure.temporal.bridge.runtime import RuntimeRef
     from perdure.temporal.telemetry.logs import Log
 
 __all__ = [
@@ -31,7 +30,6 @@ __all__ = [
     "MetricHistogramRef",
     "MetricMeterRef",
     "Sink",
-    "new_metric_meter",
 ]
 
 Attributes = Mapping[str, str | int | float | bool]
@@ -267,9 +265,3 @@ class MetricMeterRef:
             metric = BufferedMetric(name, description, unit, kind, duration=duration)
             self._metrics[key] = metric
         return metric
-
-
-def new_metric_meter(runtime: RuntimeRef) -> MetricMeterRef | None:
-    """The meter of a runtime, or None when it has no metrics."""
-    runtime.process.check("create metric meter")
-    return runtime.meter

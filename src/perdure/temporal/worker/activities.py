@@ -19,7 +19,7 @@ from perdure.core.activities.events import (
 )
 from perdure.core.activities.reports import ActivitySettings
 from perdure.core.activities.tasks import Activities
-from perdure.temporal.bridge.errors import RPCError
+from perdure.temporal.sdk_errors import RPCError
 from perdure.temporal.slots.slots import ActivitySlotInfo, Dealer, Permit
 from perdure.temporal.worker.alarm import Alarm
 from perdure.temporal.worker.diagnostics.journal import Journal

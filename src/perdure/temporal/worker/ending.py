@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from temporalio.api.namespace.v1 import NamespaceInfo
 
 from perdure.core.inputs import PollersStopped, ShutdownRequested
-from perdure.temporal.bridge.errors import PollShutdownError
+from perdure.temporal.sdk_errors import PollShutdownError
 from perdure.temporal.worker.activities import ActivityShell
 from perdure.temporal.worker.dealers import Dealers
 from perdure.temporal.worker.diagnostics.journal import Journal

@@ -20,7 +20,7 @@ from temporalio.bridge.proto.workflow_activation import RemoveFromCache
 from perdure.core.inputs import EvictionRequested
 from perdure.core.local_activities.tasks import is_local_token
 from perdure.core.payload_limits import Limits
-from perdure.temporal.bridge.errors import PollShutdownError, RPCError
+from perdure.temporal.sdk_errors import PollShutdownError, RPCError
 from perdure.temporal.slots.slots import (
     Permit,
 )

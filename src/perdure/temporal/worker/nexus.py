@@ -20,8 +20,8 @@ from perdure.core.nexus.events import (
 )
 from perdure.core.nexus.reports import NexusSettings, operation_of
 from perdure.core.nexus.tasks import NexusTasks
-from perdure.temporal.bridge.errors import PollShutdownError, RPCError
 from perdure.temporal.connection.retry_log import log_retry
+from perdure.temporal.sdk_errors import PollShutdownError, RPCError
 from perdure.temporal.slots.slots import Dealer, NexusSlotInfo, Permit
 from perdure.temporal.telemetry.logs import Log
 from perdure.temporal.worker.alarm import Alarm

@@ -16,8 +16,8 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.core.workflow_tasks.completion_pages import Pages
-from perdure.temporal.bridge.errors import RPCError
 from perdure.temporal.connection.retry import is_completion_lost
+from perdure.temporal.sdk_errors import RPCError
 
 __all__ = ["send_pages"]
 

@@ -35,7 +35,7 @@ from perdure.core.inputs import (
     PollersStopped,
     ShutdownRequested,
 )
-from perdure.temporal.bridge.errors import PollShutdownError
+from perdure.temporal.sdk_errors import PollShutdownError
 from perdure.temporal.telemetry.logs import Log
 from perdure.temporal.worker.diagnostics.journal import Journal
 from perdure.temporal.worker.settings import stream_settings, worker_settings

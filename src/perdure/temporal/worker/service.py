@@ -40,8 +40,8 @@ from perdure.core.inputs import ProblemKind
 from perdure.core.payload_limits import Limits
 from perdure.core.workflow_tasks.completion_pages import COMPLETION_TOO_LARGE, pages_of
 from perdure.temporal.bridge.client import ClientRef
-from perdure.temporal.bridge.errors import RPCError
 from perdure.temporal.connection.rpcs import find
+from perdure.temporal.sdk_errors import RPCError
 from perdure.temporal.worker.paging import send_pages
 
 __all__ = [

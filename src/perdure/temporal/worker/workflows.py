@@ -57,7 +57,7 @@ from perdure.core.inputs import (
 from perdure.core.stream_settings import StreamSettings
 from perdure.core.workflow_tasks.reports import problem_of
 from perdure.core.workflow_tasks.task import MalformedTask
-from perdure.temporal.bridge.errors import PollShutdownError, RPCError
+from perdure.temporal.sdk_errors import PollShutdownError, RPCError
 from perdure.temporal.slots.slots import Permit, WorkflowSlotInfo
 from perdure.temporal.worker.diagnostics import call_sites
 from perdure.temporal.worker.diagnostics.journal import Journal

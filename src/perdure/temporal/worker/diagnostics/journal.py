@@ -15,9 +15,9 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.core.inputs import Problem, ProblemKind
-from perdure.temporal.bridge.errors import RPCError
 from perdure.temporal.connection.retry import Retries
 from perdure.temporal.connection.retry_log import log_retry
+from perdure.temporal.sdk_errors import RPCError
 from perdure.temporal.telemetry.log_filter import DEBUG, ERROR, INFO, WARN
 from perdure.temporal.telemetry.logs import Log
 from perdure.temporal.worker.diagnostics.slow_tasks import SlowTasks, warning_threshold

@@ -19,8 +19,8 @@ from google.protobuf.message import Message
 from temporalio.api.taskqueue.v1 import PollerScalingDecision
 
 from perdure.core.rate_limit import RateLimit
-from perdure.temporal.bridge.errors import RPCError
 from perdure.temporal.connection.retry import POLLS, Retries
+from perdure.temporal.sdk_errors import RPCError
 from perdure.temporal.slots.slots import Permit
 from perdure.temporal.worker.diagnostics.metrics import PollMetrics
 from perdure.temporal.worker.polling.scaling import PollScaler

@@ -22,8 +22,8 @@ from temporalio.api.workflowservice.v1 import (
     ShutdownWorkerRequest,
 )
 
-from perdure.temporal.bridge.errors import RPCError
 from perdure.temporal.connection.retry import POLLS, Retries
+from perdure.temporal.sdk_errors import RPCError
 from perdure.temporal.slots.system_resources import SystemResources
 from perdure.temporal.worker.presence.heartbeat import Host
 from perdure.temporal.worker.presence.worker_commands import answer_command, command_queue

@@ -11,7 +11,7 @@ from temporalio.api.namespace.v1 import NamespaceInfo
 from temporalio.api.worker.v1 import WorkerHeartbeat
 from temporalio.api.workflowservice.v1 import ShutdownWorkerRequest
 
-from perdure.temporal.bridge.errors import RPCError
+from perdure.temporal.sdk_errors import RPCError
 from perdure.temporal.worker.diagnostics.journal import Journal
 from perdure.temporal.worker.presence.heartbeat import Host, WorkerPulse
 from perdure.temporal.worker.presence.namespace_worker import NamespaceWorker, namespace_worker

@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 from typing import Any, Final
 
-from perdure.temporal.bridge.errors import RPCError
 from perdure.temporal.connection.rpcs import Rpc
+from perdure.temporal.sdk_errors import RPCError
 from perdure.temporal.telemetry.core_metrics import CoreMetrics, Label
 
 __all__ = ["RequestMetrics", "RequestRecord"]
