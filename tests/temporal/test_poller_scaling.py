@@ -1,12 +1,18 @@
-"""How many polls are wanted: the rules as tables."""
+"""How many polls are wanted: the rules as tables, and loops that follow them."""
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from temporalio.api.workflowservice.v1 import PollNexusTaskQueueResponse
 from temporalio.bridge.worker import PollerBehaviorAutoscaling, PollerBehaviorSimpleMaximum
 
+from perdure.temporal.slots.fixed import FixedSlots
+from perdure.temporal.slots.slots import Dealer, Permit
+from perdure.temporal.worker.polling.polls import Pollers
 from perdure.temporal.worker.polling.scaling import LONG_POLL, SHORT_POLL, PollScaler
 from perdure.temporal.worker.settings import PollerCounts, poller_counts
 
@@ -131,3 +137,46 @@ def test_a_fixed_number_stays() -> None:
 def test_impossible_behaviors_are_refused(behavior: Any, text: str) -> None:
     with pytest.raises(ValueError, match=f"^Invalid worker config: {text}$"):
         poller_counts(behavior)
+
+
+async def test_loops_that_end_together_leave_the_wanted_number() -> None:
+    """Each of them is one too many; without a new one, nobody would poll ever again."""
+    asked: asyncio.Queue[asyncio.Future[PollNexusTaskQueueResponse]] = asyncio.Queue()
+
+    async def poll(_seconds: float) -> PollNexusTaskQueueResponse:
+        answer: asyncio.Future[PollNexusTaskQueueResponse] = asyncio.Future()
+        asked.put_nowait(answer)
+        return await answer
+
+    def deliver(_task: object, permit: Permit) -> None:
+        permit.release()
+
+    def unexpected(*given: object) -> None:
+        raise AssertionError(given)
+
+    nothing = SimpleNamespace(began=_ignore, ended=_ignore, answered=_ignore)
+    dealer = Dealer(FixedSlots(10), cast("Any", lambda _sticky: None))
+    pollers: Pollers[PollNexusTaskQueueResponse] = Pollers(
+        PollerCounts(1, 10, 3, scaled=True),
+        reserve=dealer.reserve,
+        poll=poll,
+        deliver=deliver,
+        failed=unexpected,
+        retried=unexpected,
+        metrics=cast("Any", nothing),
+    )
+    pollers.start()
+    answers = [await asked.get() for _ in range(3)]
+    fewer = PollNexusTaskQueueResponse(task_token=b"task")
+    fewer.poller_scaling_decision.poll_request_delta_suggestion = -10
+    for answer in answers:
+        answer.set_result(fewer)
+    async with asyncio.timeout(30):
+        await asked.get()
+    assert pollers.under_way == 1
+    await pollers.ended(by_server=False)
+    assert dealer.out == 0
+
+
+def _ignore(*_given: object, **_named: object) -> None:
+    """Metrics are not what this is about."""

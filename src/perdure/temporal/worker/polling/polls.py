@@ -216,7 +216,9 @@ class Pollers(Generic[Task]):
         if loop.cancelled():
             return
         error = loop.exception()
-        if isinstance(error, Exception) and not self._stopping:
+        if error is None:
+            self._fill()  # loops that ended together, each for being one too many, may be missed
+        elif isinstance(error, Exception) and not self._stopping:
             self._failed(error)
 
 
