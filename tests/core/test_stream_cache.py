@@ -238,6 +238,58 @@ def test_only_as_many_leave_as_others_wait() -> None:
     assert len(stage.all(LangActivation)) == 1
 
 
+def test_a_place_is_kept_while_the_history_for_it_is_fetched() -> None:
+    """Otherwise whoever fetches faster takes it, and the one whose turn it was waits again."""
+    stage = Stage(max_cached_workflows=1)
+    first, second = timer_of("first"), timer_of("second")
+    begin(stage, first)
+    stage.actions.clear()
+    stage.poll(second, second.only_task(2))
+    stage.eviction()
+    fetch = stage.take(FetchPage)
+    stage.poll(first, first.whole())
+    assert stage.is_quiet, "the place is promised"
+    stage.page(fetch.fetch, second, 1, second.last_event_id)
+    assert stage.activation().run_id == "second"
+
+
+def test_a_place_whose_history_cannot_be_fetched_goes_to_the_next() -> None:
+    stage = Stage(max_cached_workflows=1)
+    first, second = timer_of("first"), timer_of("second")
+    stage.poll(first, first.only_task(2))
+    fetch = stage.take(FetchPage)
+    stage.poll(second, second.to_task(1))
+    assert stage.is_quiet
+    stage.feed(PageFetchFailed(fetch.fetch, "unavailable"))
+    stage.failure()
+    assert stage.activation().run_id == "second"
+
+
+def test_several_tasks_of_a_run_need_one_place() -> None:
+    stage, built = Stage(max_cached_workflows=1), timer_of("run")
+    stage.poll_query(built, sticky=True)
+    stage.poll(built, built.only_task(2))
+    for fetch in stage.all(FetchPage):
+        stage.page(fetch.fetch, built, 1, built.last_event_id)
+    assert kinds(stage.activation()) == ["initialize_workflow"]
+    assert stage.stream.cached_runs == 1
+
+
+def test_a_run_that_left_waits_behind_the_others_with_its_own_tasks() -> None:
+    stage = Stage(max_cached_workflows=1)
+    first, second = timer_of("first"), timer_of("second")
+    begin(stage, first)
+    stage.actions.clear()
+    stage.poll(second, second.to_task(1))
+    stage.poll(first, first.whole())
+    assert stage.eviction().reason == Reason.CACHE_FULL
+    assert stage.activation().run_id == "second"
+    stage.complete(start_timer(), run_id="second")
+    stage.report(run_id="second")
+    assert stage.eviction().reason == Reason.CACHE_FULL
+    assert stage.activation().run_id == "first"
+
+
 def test_new_server_work_while_eviction_outstanding_doesnt_overwrite_activation() -> None:
     stage, built = Stage(), single_timer()
     begin(stage, built)

@@ -6,7 +6,9 @@ tasks that wait for room in the cache, and the decision that a shutdown is compl
 
 A run leaves the cache only by a dialogue: lang is told and answers. So a full cache does not drop
 a run when a task for another one arrives; the task waits, and as many runs are asked to leave as
-tasks wait.
+tasks wait. Places are given in the order of waiting: a run that has been given one keeps it while
+its history is fetched, and a run that has left, with tasks of its own, waits behind the others.
+So runs that share too few places take turns, and none takes the place of another again and again.
 
 Runs do not share fate: an error in one of them, foreseen or not, ends the work on that one only.
 """
@@ -66,17 +68,27 @@ __all__ = ["WorkflowStream"]
 
 
 class _Reading:
-    """A task of which not enough history is here yet to begin with it."""
+    """A task of which not enough history is here yet to begin with it.
 
-    __slots__ = ("pages", "permit", "received_at", "work")
+    `has_place` says that a place in the cache is kept for its run meanwhile.
+    """
+
+    __slots__ = ("has_place", "pages", "permit", "received_at", "work")
 
     def __init__(
-        self, work: PreparedTask, permit: object, received_at: float, pages: HistoryPaginator
+        self,
+        work: PreparedTask,
+        permit: object,
+        received_at: float,
+        pages: HistoryPaginator,
+        *,
+        has_place: bool,
     ) -> None:
         self.work = work
         self.permit = permit
         self.received_at = received_at
         self.pages = pages
+        self.has_place = has_place
 
 
 class _Unread(NamedTuple):
@@ -142,6 +154,7 @@ class WorkflowStream:
         if self.finished:
             return []
         self._handlers[type(given)](given)
+        self._give_places()
         self._make_room()
         self._finish_if_done()
         out, self._out = self._out, []
@@ -191,7 +204,7 @@ class WorkflowStream:
         except EmptyTask as error:
             self._cannot_read(work, permit, error.message)
             return
-        self._read_on(_Reading(work, permit, received_at, pages))
+        self._read_on(_Reading(work, permit, received_at, pages, has_place=False))
 
     def _read_on(self, reading: _Reading) -> None:
         work = reading.work
@@ -212,7 +225,7 @@ class WorkflowStream:
         work = task.work
         run = self._runs.get(work.run_id)
         if run is None:
-            if len(self._runs) >= self._capacity:
+            if not self._has_place(work.run_id):
                 self._keep_without_room(task)
                 return
             if task.history.first_event_id != 1:
@@ -235,7 +248,7 @@ class WorkflowStream:
             own_events=work.events,
             query_only=work.is_query_only,
         )
-        self._read_on(_Reading(work, task.permit, task.received_at, pages))
+        self._read_on(_Reading(work, task.permit, task.received_at, pages, has_place=True))
 
     def _keep_without_room(self, task: HeldTask) -> None:
         buffer = self._without_room.setdefault(task.work.run_id, TaskBuffer())
@@ -408,10 +421,26 @@ class WorkflowStream:
         self.emit(RunRemoved(run.run_id))
         for unread in self._unread.pop(run.run_id, ()):
             self._fail_unread(unread)
+        self._give_places()
         for task in run.buffer.drain():
             self._offer(task)
-        while self._without_room and len(self._runs) < self._capacity:
-            _, buffer = self._without_room.popitem(last=False)
+
+    def _has_place(self, run_id: str) -> bool:
+        """Whether the run, which is not in the cache, may come in."""
+        kept = {
+            reading.work.run_id
+            for reading in self._fetches.values()
+            if isinstance(reading, _Reading) and reading.has_place
+        } - self._runs.keys()
+        return run_id in kept or len(self._runs) + len(kept) < self._capacity
+
+    def _give_places(self) -> None:
+        """Let in who waits longest, as long as there is room."""
+        while self._without_room:
+            run_id, buffer = next(iter(self._without_room.items()))
+            if not self._has_place(run_id):
+                return
+            del self._without_room[run_id]
             for task in buffer.drain():
                 self._offer(task)
 
