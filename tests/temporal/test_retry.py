@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.temporal.connection.retry import CALLS, POLLS, Backoff, Retries, message_too_large
+from perdure.core.status_codes import message_too_large
+from perdure.temporal.connection.retry import CALLS, POLLS, Backoff, Retries
 
 UNKNOWN, INVALID, DEADLINE, NOT_FOUND, EXHAUSTED, UNAVAILABLE = 2, 3, 4, 5, 8, 14
 

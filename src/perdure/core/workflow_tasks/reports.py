@@ -34,19 +34,12 @@ from temporalio.api.workflowservice.v1.request_response_pb2 import (
 from temporalio.bridge.proto.workflow_commands.workflow_commands_pb2 import QueryResult
 
 from perdure.core.inputs import Problem, ProblemKind
+from perdure.core.status_codes import INVALID_ARGUMENT, NOT_FOUND, message_too_large
 from perdure.core.stream_settings import StreamSettings
 from perdure.core.versioning import DeploymentVersion, deployment_options, version_stamp
 
 __all__ = ["TOO_LARGE", "Reports", "choose_eager", "problem_of", "too_large_failure"]
 
-_NOT_FOUND: Final = 5
-_INVALID_ARGUMENT: Final = 3
-_RESOURCE_EXHAUSTED: Final = 8
-_TOO_LARGE_TEXTS: Final = (
-    "grpc: received message larger than max",
-    "grpc: message after decompression larger than max",
-    "grpc: received message after decompression larger than max",
-)
 _GRPC_TEXT: Final = "GRPC Message too large"
 
 TOO_LARGE: Final[dict[ProblemKind, tuple[WorkflowTaskFailedCause.ValueType, str]]] = {
@@ -68,11 +61,11 @@ TOO_LARGE: Final[dict[ProblemKind, tuple[WorkflowTaskFailedCause.ValueType, str]
 def problem_of(code: int, text: str) -> Problem:
     """What a gRPC error means for the answer that met it."""
     kind = ProblemKind.OTHER
-    if code == _NOT_FOUND:
+    if code == NOT_FOUND:
         kind = ProblemKind.NOT_FOUND
-    elif code == _INVALID_ARGUMENT and text == "UnhandledCommand":
+    elif code == INVALID_ARGUMENT and text == "UnhandledCommand":
         kind = ProblemKind.UNHANDLED_COMMAND
-    elif code == _RESOURCE_EXHAUSTED and text.startswith(_TOO_LARGE_TEXTS):
+    elif message_too_large(code, text):
         kind = ProblemKind.GRPC_MESSAGE_TOO_LARGE
     return Problem(kind, text)
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import grpc.aio
 
+from perdure.core.status_codes import CANCELLED, UNIMPLEMENTED
 from perdure.temporal.bridge.client_workers import ClientWorkers
 from perdure.temporal.connection.channel import CannotConnect, Channels
 from perdure.temporal.connection.headers import (
@@ -42,9 +43,7 @@ __all__ = ["ClientRef", "connect_client"]
 
 _LONG_DEADLINE = 70.0
 _DEADLINE = 30.0
-_CANCELLED = 1
 _OUT_OF_RANGE = 11
-_UNIMPLEMENTED = 12
 # By how much a deadline may be over and yet be ours: gRPC counts in milliseconds on another clock.
 _CLOCK_STEP = 0.01
 _TOO_LARGE = re.compile(r"CLIENT: .*message larger than max \((\d+) vs\. (\d+)\)")
@@ -227,7 +226,7 @@ async def _connect(client: ClientRef) -> ClientRef:
     except CannotConnect as error:
         fault = f"Server connection error: {error}"
     except RPCError as error:
-        if error.code == _UNIMPLEMENTED:
+        if error.code == UNIMPLEMENTED:
             return client
         fault = (
             "`get_system_info` call error after connection: "
@@ -263,7 +262,7 @@ def _rpc_error(error: grpc.aio.AioRpcError, *, expired: bool) -> RPCError:
     range, because the server has not run out of anything.
     """
     if expired and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return RPCError(_CANCELLED, "Timeout expired", b"")
+        return RPCError(CANCELLED, "Timeout expired", b"")
     too_large = _TOO_LARGE.search(error.details() or "")
     if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and too_large:
         found, limit = too_large.groups()

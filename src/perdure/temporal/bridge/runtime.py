@@ -14,6 +14,7 @@ from perdure.temporal.bridge.sandbox import pass_through
 from perdure.temporal.connection.request_metrics import RequestMetrics
 from perdure.temporal.process import HomeProcess
 from perdure.temporal.telemetry.core_metrics import CoreMetrics
+from perdure.temporal.telemetry.log_filter import DEBUG, INFO
 from perdure.temporal.telemetry.logs import Log
 from perdure.temporal.telemetry.metrics import (
     BufferedMetricUpdate,
@@ -79,10 +80,10 @@ class RuntimeRef:
         return self._buffer.take(seconds=bool(durations_as_seconds))
 
     def write_test_info_log(self, message: str, extra_data: str) -> None:
-        self.log.write(20, _TARGET, message, extra_data=extra_data)
+        self.log.write(INFO, _TARGET, message, extra_data=extra_data)
 
     def write_test_debug_log(self, message: str, extra_data: str) -> None:
-        self.log.write(10, _TARGET, message, extra_data=extra_data)
+        self.log.write(DEBUG, _TARGET, message, extra_data=extra_data)
 
 
 def init_runtime(options: RuntimeOptions) -> RuntimeRef:

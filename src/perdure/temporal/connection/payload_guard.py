@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from perdure.temporal.telemetry.log_filter import ERROR, WARN
+
 if TYPE_CHECKING:
     from google.protobuf.message import Message
     from temporalio.bridge.client import ClientConfig
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["PayloadGuard"]
 
 _TARGET = "temporalio_common::payload_limits"
-_WARN, _ERROR = 30, 40
 
 
 class PayloadGuard:
@@ -47,10 +48,10 @@ class PayloadGuard:
         refused = excesses(request, errors, refused=True)
         for found in refused:
             fields = {"size": found.size, "limit": found.allowed, "field": found.field}
-            self._log.write(_ERROR, _TARGET, found.error, **fields)
+            self._log.write(ERROR, _TARGET, found.error, **fields)
         told = {found.field for found in refused}
         for found in excesses(request, Limits(*self._sizes)):
             if found.field not in told:
                 fields = {"size": found.size, "limit": found.allowed, "field": found.field}
-                self._log.write(_WARN, _TARGET, found.warning, **fields)
+                self._log.write(WARN, _TARGET, found.warning, **fields)
         return refused[0].error if refused else None

@@ -12,6 +12,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from perdure.core.status_codes import (
+    ABORTED,
+    CANCELLED,
+    DATA_LOSS,
+    DEADLINE_EXCEEDED,
+    INTERNAL,
+    OUT_OF_RANGE,
+    RESOURCE_EXHAUSTED,
+    UNAVAILABLE,
+    UNKNOWN,
+    message_too_large,
+)
+
 __all__ = [
     "CALLS",
     "POLLS",
@@ -19,24 +32,15 @@ __all__ = [
     "Backoff",
     "Retries",
     "is_completion_lost",
-    "message_too_large",
 ]
 
-CANCELLED = 1
-DEADLINE_EXCEEDED = 4
-RESOURCE_EXHAUSTED = 8
-
-_WORLD = frozenset({2, 8, 10, 11, 13, 14, 15})
+_WORLD = frozenset(
+    {UNKNOWN, RESOURCE_EXHAUSTED, ABORTED, OUT_OF_RANGE, INTERNAL, UNAVAILABLE, DATA_LOSS}
+)
 _POLL = _WORLD | {CANCELLED, DEADLINE_EXCEEDED}
 _POLL_GRACE = 60.0
 _UNNOTICED = 5
 _STREAM_RESET = "CANCELLED"
-
-_TOO_LARGE = (
-    "grpc: received message larger than max",
-    "grpc: message after decompression larger than max",
-    "grpc: received message after decompression larger than max",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +66,6 @@ class Backoff:
 CALLS = Backoff(0.1, 1.7, 5.0, 0.2, 10.0, 10)
 POLLS = Backoff(0.2, 2.0, 10.0, 0.2, None, 0)
 THROTTLED = Backoff(1.0, 2.0, 10.0, 0.2, None, 0)
-
-
-def message_too_large(code: int, message: str) -> bool:
-    """Whether an error says that the request or the answer exceeds gRPC's size limit."""
-    return code == RESOURCE_EXHAUSTED and message.startswith(_TOO_LARGE)
 
 
 def is_completion_lost(details: bytes) -> bool:

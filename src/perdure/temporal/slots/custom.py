@@ -15,6 +15,7 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 from perdure.temporal.slots.slots import SlotMarkUsedCtx, SlotReleaseCtx, SlotReserveCtx
+from perdure.temporal.telemetry.log_filter import DEBUG
 
 if TYPE_CHECKING:
     from perdure.temporal.telemetry.logs import Log
@@ -25,7 +26,6 @@ _PAUSES = (0.001, 0.01, 0.1, 1.0)
 """Seconds before a reserve that failed is tried again, the last one each further time."""
 
 _TARGET = "temporal_sdk_bridge::worker"
-_DEBUG = 10
 
 
 class CustomSlots:
@@ -92,4 +92,4 @@ class CustomSlots:
             task.cancel()
 
     def _failed(self, method: str, error: Exception) -> None:
-        self._log.write(_DEBUG, _TARGET, f"Error in {method}", error=repr(error))
+        self._log.write(DEBUG, _TARGET, f"Error in {method}", error=repr(error))

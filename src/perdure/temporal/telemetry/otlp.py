@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricExporter
     from temporalio.bridge.runtime import OpenTelemetryConfig
 
-    from perdure.temporal.telemetry.logs import Log
+    from perdure.temporal.telemetry.log_filter import ERROR
+from perdure.temporal.telemetry.logs import Log
 
 __all__ = ["OtlpExport", "OtlpSink"]
 
@@ -77,7 +78,7 @@ class OtlpSink:
             return self._meter.create_gauge(name, unit, description).set
         except Exception as error:  # the SDK raises plain exceptions
             text = f"Failed to initialize metric {name!r}, will drop values: {error}"
-            self._log.write(40, _TARGET, text)
+            self._log.write(ERROR, _TARGET, text)
             return lambda _value, _attributes: None
 
 

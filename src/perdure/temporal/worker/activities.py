@@ -19,6 +19,7 @@ from perdure.core.activities.events import (
 )
 from perdure.core.activities.reports import ActivitySettings
 from perdure.core.activities.tasks import Activities
+from perdure.core.status_codes import NOT_FOUND
 from perdure.temporal.sdk_errors import RPCError
 from perdure.temporal.slots.slots import ActivitySlotInfo, Dealer, Permit
 from perdure.temporal.worker.alarm import Alarm
@@ -31,8 +32,6 @@ from perdure.temporal.worker.settings import WorkerSettings
 from perdure.temporal.worker.workflows import EagerActivities
 
 __all__ = ["ActivityShell"]
-
-_NOT_FOUND = 5
 
 
 class ActivityShell(EagerActivities):
@@ -201,7 +200,7 @@ class ActivityShell(EagerActivities):
             await self._fail_too_large(event.token, error)
             answer = HeartbeatAnswer.TOO_LARGE
         except RPCError as error:
-            found = error.code != _NOT_FOUND
+            found = error.code != NOT_FOUND
             answer = HeartbeatAnswer.FAILED if found else HeartbeatAnswer.NOT_FOUND
             self._journal.heartbeat_not_recorded(event.token, error)
         self._manager.heartbeat_answered(event.token, answer, _now())

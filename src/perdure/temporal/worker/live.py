@@ -21,9 +21,7 @@ from perdure.core.inputs import EvictionRequested
 from perdure.core.local_activities.tasks import is_local_token
 from perdure.core.payload_limits import Limits
 from perdure.temporal.sdk_errors import PollShutdownError, RPCError
-from perdure.temporal.slots.slots import (
-    Permit,
-)
+from perdure.temporal.slots.slots import Permit
 from perdure.temporal.worker.activities import ActivityShell
 from perdure.temporal.worker.dealers import Dealers
 from perdure.temporal.worker.diagnostics.journal import Journal
@@ -47,8 +45,6 @@ if TYPE_CHECKING:
     from perdure.temporal.bridge.client import ClientRef
 
 __all__ = ["LiveWorker"]
-
-_TARGET = "temporalio_sdk_core::worker"
 
 
 class LiveWorker:

@@ -23,6 +23,7 @@ from perdure.core.nexus.tasks import NexusTasks
 from perdure.temporal.connection.retry_log import log_retry
 from perdure.temporal.sdk_errors import PollShutdownError, RPCError
 from perdure.temporal.slots.slots import Dealer, NexusSlotInfo, Permit
+from perdure.temporal.telemetry.log_filter import WARN
 from perdure.temporal.telemetry.logs import Log
 from perdure.temporal.worker.alarm import Alarm
 from perdure.temporal.worker.diagnostics.metrics import WorkerMetrics
@@ -34,7 +35,6 @@ from perdure.temporal.worker.settings import WorkerSettings
 __all__ = ["NexusShell"]
 
 _TARGET = "temporalio_sdk_core::worker::nexus"
-_WARN = 30
 
 
 class NexusShell:
@@ -183,7 +183,7 @@ class NexusShell:
         self._pump()
 
     def _warn(self, message: str, **fields: object) -> None:
-        self._log.write(_WARN, _TARGET, message, **fields)
+        self._log.write(WARN, _TARGET, message, **fields)
 
 
 def _now() -> float:

@@ -38,6 +38,7 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure.core.inputs import ProblemKind
 from perdure.core.payload_limits import Limits
+from perdure.core.status_codes import INVALID_ARGUMENT
 from perdure.core.workflow_tasks.completion_pages import COMPLETION_TOO_LARGE, pages_of
 from perdure.temporal.bridge.client import ClientRef
 from perdure.temporal.connection.rpcs import find
@@ -62,8 +63,6 @@ ActivityAnswer = (
 
 NexusAnswer = RespondNexusTaskCompletedRequest | RespondNexusTaskFailedRequest
 
-_INVALID_ARGUMENT = 3
-
 _Response = TypeVar("_Response", bound=Message)
 
 
@@ -71,7 +70,7 @@ class TooLargeToSend(RPCError):
     """The server would refuse the request for its size, so it was not sent."""
 
     def __init__(self, kind: ProblemKind, message: str) -> None:
-        super().__init__(_INVALID_ARGUMENT, message, b"")
+        super().__init__(INVALID_ARGUMENT, message, b"")
         self.kind = kind
 
 

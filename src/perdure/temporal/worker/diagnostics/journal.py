@@ -15,6 +15,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.core.inputs import Problem, ProblemKind
+from perdure.core.status_codes import NOT_FOUND, UNAVAILABLE, UNIMPLEMENTED
 from perdure.temporal.connection.retry import Retries
 from perdure.temporal.connection.retry_log import log_retry
 from perdure.temporal.sdk_errors import RPCError
@@ -30,8 +31,6 @@ _STREAM: Final = f"{_WORKFLOW}::workflow_stream"
 _ACTIVITIES: Final = f"{_WORKER}::activities"
 _HEARTBEATS: Final = f"{_ACTIVITIES}::activity_heartbeat_manager"
 _LOCAL: Final = f"{_ACTIVITIES}::local_activities"
-
-_UNIMPLEMENTED, _UNAVAILABLE, _NOT_FOUND = 12, 14, 5
 
 
 class Journal:
@@ -82,7 +81,7 @@ class Journal:
 
     def server_not_told(self, error: RPCError) -> None:
         """The server did not take the news of the shutdown; old ones do not know it."""
-        level = DEBUG if error.code in (_UNIMPLEMENTED, _UNAVAILABLE) else WARN
+        level = DEBUG if error.code in (UNIMPLEMENTED, UNAVAILABLE) else WARN
         text = f"shutdown_worker rpc errored during worker shutdown: {error.status}"
         self._log.write(level, _WORKER, text)
 
@@ -120,6 +119,7 @@ class Journal:
         self._log.write(level, _WORKFLOW, text, run_id=run_id, error=problem.text)
 
     def run_evicted(self, run_id: str) -> None:
+        self.slow_tasks.forget(run_id)
         self._log.write(DEBUG, _STREAM, "Evicting run", run_id=run_id)
 
     # Activities
@@ -127,7 +127,7 @@ class Journal:
     def activity_not_reported(self, token: bytes, error: RPCError) -> None:
         """The server did not take the end of an activity."""
         text = "Network error while completing activity"
-        if error.code == _NOT_FOUND:
+        if error.code == NOT_FOUND:
             text = (
                 "Activity not found on completion. This may happen if the activity has already "
                 "been cancelled but completed anyway."
@@ -136,7 +136,7 @@ class Journal:
         self._log.write(WARN, _ACTIVITIES, text, task_token=shown, error=error.status)
 
     def heartbeat_not_recorded(self, token: bytes, error: RPCError) -> None:
-        if error.code == _NOT_FOUND:
+        if error.code == NOT_FOUND:
             shown = base64.b64encode(token).decode()
             text = "Activity not found when recording heartbeat"
             self._log.write(DEBUG, _HEARTBEATS, text, task_token=shown)

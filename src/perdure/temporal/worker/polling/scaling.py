@@ -11,7 +11,7 @@ Times are in seconds, on any clock that only moves forward.
 
 from __future__ import annotations
 
-from perdure.temporal.connection.retry import RESOURCE_EXHAUSTED
+from perdure.core.status_codes import RESOURCE_EXHAUSTED
 from perdure.temporal.worker.settings import PollerCounts
 
 __all__ = ["LONG_POLL", "SHORT_POLL", "PollScaler"]

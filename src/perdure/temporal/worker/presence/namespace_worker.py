@@ -22,9 +22,11 @@ from temporalio.api.workflowservice.v1 import (
     ShutdownWorkerRequest,
 )
 
+from perdure.core.status_codes import UNIMPLEMENTED
 from perdure.temporal.connection.retry import POLLS, Retries
 from perdure.temporal.sdk_errors import RPCError
 from perdure.temporal.slots.system_resources import SystemResources
+from perdure.temporal.telemetry.log_filter import DEBUG, WARN
 from perdure.temporal.worker.presence.heartbeat import Host
 from perdure.temporal.worker.presence.worker_commands import answer_command, command_queue
 from perdure.temporal.worker.service import GrpcService
@@ -35,11 +37,9 @@ if TYPE_CHECKING:
 __all__ = ["Member", "NamespaceWorker", "namespace_worker"]
 
 _POLL: Final = 70.0
-_UNIMPLEMENTED: Final = 12
 _STOP: Final = 1.0
 _HEARING: Final = 5.0
 _TARGET: Final = "temporalio_sdk_core::worker::heartbeat"
-_DEBUG, _WARN = 10, 30
 
 
 class Member(Protocol):
@@ -111,9 +111,9 @@ class NamespaceWorker:
             try:
                 await self._service.record_worker_heartbeat(request)
             except RPCError as error:
-                level = _DEBUG if error.code == _UNIMPLEMENTED else _WARN
+                level = DEBUG if error.code == UNIMPLEMENTED else WARN
                 self._log(level, "Worker heartbeats were not recorded", error)
-                if error.code == _UNIMPLEMENTED:
+                if error.code == UNIMPLEMENTED:
                     return
             await asyncio.sleep(self._interval)
 
@@ -130,7 +130,7 @@ class NamespaceWorker:
             try:
                 task = await self._poll(request)
             except RPCError as error:
-                self._log(_WARN, "Worker commands cannot be polled for", error)
+                self._log(WARN, "Worker commands cannot be polled for", error)
                 return
             if task.task_token:
                 await self._answer(task)
@@ -158,7 +158,7 @@ class NamespaceWorker:
         try:
             await self._service.answer_nexus(answer)
         except RPCError as error:
-            self._log(_WARN, "The answer to a worker command was not taken", error)
+            self._log(WARN, "The answer to a worker command was not taken", error)
 
     def _cancel_activity(self, task_token: bytes) -> None:
         for member in self._members:
@@ -177,7 +177,7 @@ class NamespaceWorker:
         try:
             await self._service.shutdown_worker(request, _HEARING)
         except RPCError as error:
-            self._log(_DEBUG, "ShutdownWorker failed", error)
+            self._log(DEBUG, "ShutdownWorker failed", error)
         await asyncio.wait([commands], timeout=_STOP)
         commands.cancel()
         await asyncio.wait([commands])

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Presence"]
 
-_TARGET = "temporalio_sdk_core::worker"
-_DEBUG = 10
-
 
 class Presence:
     """Nothing is said before `announce`, and nothing ever without an interval for heartbeats."""
