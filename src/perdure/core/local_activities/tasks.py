@@ -21,7 +21,7 @@ of the cancellations; until then and after nothing of the run is resolved any mo
 from __future__ import annotations
 
 import enum
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -29,14 +29,10 @@ from temporalio.api.common.v1.message_pb2 import Payload
 from temporalio.api.enums.v1.workflow_pb2 import TimeoutType
 from temporalio.api.failure.v1.message_pb2 import Failure
 from temporalio.bridge.proto.activity_result.activity_result_pb2 import ActivityExecutionResult
-from temporalio.bridge.proto.activity_task.activity_task_pb2 import (
-    ActivityCancellationDetails,
-    ActivityCancelReason,
-    ActivityTask,
-    Cancel,
-)
+from temporalio.bridge.proto.activity_task.activity_task_pb2 import ActivityTask
 
 from perdure.core.deadlines import Deadlines
+from perdure.core.local_activities.cancellations import Cancellations
 from perdure.core.local_activities.entry import (
     Entry,
     EntryKey,
@@ -60,15 +56,7 @@ from perdure.core.local_activities.requests import (
 )
 from perdure.core.local_activities.retry import retry_delay
 
-__all__ = [
-    "CancelsDelivered",
-    "Instant",
-    "LocalActivities",
-    "LocalEvent",
-    "PermitReleased",
-    "Resolved",
-    "is_local_token",
-]
+__all__ = ["LocalActivities", "is_local_token"]
 
 _TOKEN_PREFIX: Final = b"perdure-local-activity:"
 
@@ -101,7 +89,7 @@ class LocalActivities:
 
     __slots__ = (
         "_attempts",
-        "_cancels",
+        "_cancellations",
         "_deadlines",
         "_entries",
         "_events",
@@ -109,7 +97,6 @@ class LocalActivities:
         "_repeated",
         "_runs",
         "_tokens_made",
-        "_withheld",
     )
 
     def __init__(self) -> None:
@@ -117,8 +104,7 @@ class LocalActivities:
         self._runs: dict[str, set[int]] = {}
         self._queue: deque[Entry] = deque()
         self._attempts: dict[bytes, _Attempt] = {}
-        self._cancels: OrderedDict[bytes, tuple[str, ActivityTask]] = OrderedDict()
-        self._withheld: Counter[str] = Counter()
+        self._cancellations = Cancellations(self._cancels_delivered)
         self._deadlines: Deadlines[tuple[EntryKey, _Timer]] = Deadlines()
         self._events: list[LocalEvent] = []
         self._repeated: Counter[str] = Counter()
@@ -134,7 +120,7 @@ class LocalActivities:
     @property
     def is_idle(self) -> bool:
         """Nothing is wanted, and lang runs nothing and has nothing to be told."""
-        return not (self._entries or self._attempts or self._cancels)
+        return not (self._entries or self._attempts or self._cancellations)
 
     @property
     def running(self) -> int:
@@ -180,9 +166,7 @@ class LocalActivities:
 
     def take_cancel(self) -> ActivityTask | None:
         """The next cancellation for lang. It needs no slot and counts as delivered from now on."""
-        if not self._cancels:
-            return None
-        return self._take_cancel(next(iter(self._cancels)))
+        return self._cancellations.take()
 
     def start_next(self, permit: object, now: Instant) -> ActivityTask | None:
         """The next attempt for lang, which takes the permit. None leaves the permit alone."""
@@ -202,8 +186,7 @@ class LocalActivities:
         attempt = self._attempts.pop(token, None)
         if attempt is None:
             return False
-        if token in self._cancels:
-            self._take_cancel(token)
+        self._cancellations.attempt_over(token)
         self._events.append(PermitReleased(attempt.permit, attempt.activity_type))
         entry = self._entries.get(attempt.key) if attempt.key is not None else None
         if entry is not None and entry.token == token:
@@ -240,11 +223,10 @@ class LocalActivities:
         for seq in list(self._runs.get(run_id, ())):
             entry = self._entries[run_id, seq]
             if entry.state is State.RUNNING:
-                self._tell_lang(entry)
+                self._cancellations.cancel(entry)
                 self._make_stray(entry)
             self._remove(entry)
-        self._withheld[run_id] = sum(1 for of_run, _ in self._cancels.values() if of_run == run_id)
-        self._report_delivery(run_id)
+        self._cancellations.withhold(run_id)
 
     def forget(self, run_id: str) -> None:
         """The run has left the cache."""
@@ -253,7 +235,7 @@ class LocalActivities:
             if entry.state is State.RUNNING:
                 self._make_stray(entry)
             self._remove(entry)
-        self._withheld.pop(run_id, None)
+        self._cancellations.forget(run_id)
         self._repeated.pop(run_id, None)
 
     # Requests
@@ -279,7 +261,7 @@ class LocalActivities:
             return
         if entry.state is State.RUNNING:
             entry.cancel_requested = True
-            self._tell_lang(entry)
+            self._cancellations.cancel(entry)
         else:
             self._resolve(entry, LocalOutcome.CANCELLED, failure=cancelled_failure())
 
@@ -338,43 +320,14 @@ class LocalActivities:
         """Lang is told that the attempt timed out; whatever it answers comes too late."""
         if entry.state is State.RUNNING:
             self._events.append(entry.over(LocalOutcome.TIMED_OUT, now))
-            details = ActivityCancellationDetails(is_timed_out=True)
-            self._queue_cancel(entry, ActivityCancelReason.TIMED_OUT, details)
+            self._cancellations.time_out(entry)
             self._make_stray(entry)
 
     def _make_stray(self, entry: Entry) -> None:
         self._attempts[entry.token] = self._attempts[entry.token]._replace(key=None)
 
-    # Cancellations
-
-    def _tell_lang(self, entry: Entry) -> None:
-        details = ActivityCancellationDetails(is_cancelled=True)
-        self._queue_cancel(entry, ActivityCancelReason.CANCELLED, details)
-
-    def _queue_cancel(
-        self,
-        entry: Entry,
-        reason: ActivityCancelReason.ValueType,
-        details: ActivityCancellationDetails,
-    ) -> None:
-        if not entry.lang_was_told:
-            entry.lang_was_told = True
-            task = ActivityTask(
-                task_token=entry.token, cancel=Cancel(reason=reason, details=details)
-            )
-            self._cancels[entry.token] = (entry.run.run_id, task)
-
-    def _take_cancel(self, token: bytes) -> ActivityTask:
-        run_id, task = self._cancels.pop(token)
-        if run_id in self._withheld:
-            self._withheld[run_id] -= 1
-            self._report_delivery(run_id)
-        return task
-
-    def _report_delivery(self, run_id: str) -> None:
-        if self._withheld[run_id] <= 0:
-            del self._withheld[run_id]
-            self._events.append(CancelsDelivered(run_id))
+    def _cancels_delivered(self, run_id: str) -> None:
+        self._events.append(CancelsDelivered(run_id))
 
     # Results
 

@@ -1,11 +1,9 @@
 """Commands that are recorded and have no outcome: lang goes on at once.
 
-Two kinds share a table: the upsert of search attributes and the change of the memo.
+Two kinds: the upsert of search attributes and the change of the memo.
 """
 
 from __future__ import annotations
-
-from enum import IntEnum, auto
 
 from temporalio.api.command.v1.message_pb2 import Command
 from temporalio.api.common.v1.message_pb2 import SearchAttributes
@@ -13,42 +11,10 @@ from temporalio.api.enums.v1 import CommandType, EventType
 
 from perdure.core.commands import Annotations, LangCommand
 from perdure.core.machines.host import Host
-from perdure.core.machines.machine import Machine, Table
+from perdure.core.machines.machine import Machine
+from perdure.core.machines.recorded import SCHEDULE, recorded_table
 
 __all__ = ["ModifyPropertiesMachine", "UpsertSearchAttributesMachine"]
-
-
-class State(IntEnum):
-    CREATED = auto()
-    COMMAND_ISSUED = auto()
-    DONE = auto()
-
-
-class Event(IntEnum):
-    SCHEDULE = auto()
-    COMMAND = auto()
-    RECORDED = auto()
-
-
-S, E = State, Event
-
-
-def _table(name: str, command_type: int, event_type: int) -> Table:
-    return Table(
-        name,
-        State,
-        Event,
-        {
-            (S.CREATED, E.SCHEDULE): (S.COMMAND_ISSUED, "queue"),
-            (S.COMMAND_ISSUED, E.COMMAND): (S.COMMAND_ISSUED, None),
-            (S.COMMAND_ISSUED, E.RECORDED): (S.DONE, None),
-        },
-        initial=S.CREATED,
-        final=(S.DONE,),
-        history={event_type: E.RECORDED},
-        commands={command_type: E.COMMAND},
-    )
-
 
 _UPSERT = CommandType.COMMAND_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES
 _MODIFY = CommandType.COMMAND_TYPE_MODIFY_WORKFLOW_PROPERTIES
@@ -59,7 +25,7 @@ class UpsertSearchAttributesMachine(Machine):
 
     __slots__ = ("_attributes",)
 
-    table = _table(
+    table = recorded_table(
         "UpsertSearchAttributes",
         _UPSERT,
         EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES,
@@ -73,7 +39,7 @@ class UpsertSearchAttributesMachine(Machine):
     ) -> None:
         super().__init__(host, annotations)
         self._attributes = attributes
-        self.fire(E.SCHEDULE)
+        self.fire(SCHEDULE)
 
     def queue(self, _: None) -> None:
         self.host.queue_command(self, _UPSERT, self._build)
@@ -90,12 +56,14 @@ class ModifyPropertiesMachine(Machine):
 
     __slots__ = ("_body",)
 
-    table = _table("ModifyProperties", _MODIFY, EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED)
+    table = recorded_table(
+        "ModifyProperties", _MODIFY, EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED
+    )
 
     def __init__(self, host: Host, command: LangCommand) -> None:
         super().__init__(host, command.annotations)
         self._body = command.body
-        self.fire(E.SCHEDULE)
+        self.fire(SCHEDULE)
 
     def queue(self, _: None) -> None:
         self.host.queue_command(self, _MODIFY, self._build)

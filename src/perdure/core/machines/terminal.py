@@ -1,11 +1,10 @@
 """The four commands that end a workflow: complete, fail, cancel, continue as new.
 
-They share one table; only the command and the event differ.
+What happens to each is only that it is recorded (`recorded`).
 """
 
 from __future__ import annotations
 
-from enum import IntEnum, auto
 from typing import ClassVar, Final
 
 from temporalio.api.command.v1.message_pb2 import Command
@@ -15,41 +14,10 @@ from temporalio.api.enums.v1.task_queue_pb2 import TaskQueueKind
 from perdure.core.commands import LangCommand
 from perdure.core.machines.fields import copy_fields, fill_map, uses_workflow_build_id
 from perdure.core.machines.host import Host
-from perdure.core.machines.machine import Machine, Table
+from perdure.core.machines.machine import Machine
+from perdure.core.machines.recorded import SCHEDULE, recorded_table
 
 __all__ = ["TERMINAL_MACHINES", "TerminalMachine"]
-
-
-class State(IntEnum):
-    CREATED = auto()
-    COMMAND_CREATED = auto()
-    COMMAND_RECORDED = auto()
-
-
-class Event(IntEnum):
-    SCHEDULE = auto()
-    COMMAND = auto()
-    RECORDED = auto()
-
-
-S, E = State, Event
-
-
-def _table(name: str, command_type: int, event_type: int) -> Table:
-    return Table(
-        name,
-        State,
-        Event,
-        {
-            (S.CREATED, E.SCHEDULE): (S.COMMAND_CREATED, "queue"),
-            (S.COMMAND_CREATED, E.COMMAND): (S.COMMAND_CREATED, None),
-            (S.COMMAND_CREATED, E.RECORDED): (S.COMMAND_RECORDED, None),
-        },
-        initial=S.CREATED,
-        final=(S.COMMAND_RECORDED,),
-        history={event_type: E.RECORDED},
-        commands={command_type: E.COMMAND},
-    )
 
 
 class TerminalMachine(Machine):
@@ -60,7 +28,7 @@ class TerminalMachine(Machine):
     command_type: ClassVar[CommandType.ValueType] = (
         CommandType.COMMAND_TYPE_COMPLETE_WORKFLOW_EXECUTION
     )
-    table = _table(
+    table = recorded_table(
         "CompleteWorkflow",
         command_type,
         EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED,
@@ -69,7 +37,7 @@ class TerminalMachine(Machine):
     def __init__(self, host: Host, command: LangCommand) -> None:
         super().__init__(host, command.annotations)
         self._body = command.body
-        self.fire(E.SCHEDULE)
+        self.fire(SCHEDULE)
 
     def queue(self, _: None) -> None:
         self.host.queue_command(self, self.command_type, self._build)
@@ -93,7 +61,9 @@ class FailWorkflowMachine(TerminalMachine):
     __slots__ = ()
 
     command_type = CommandType.COMMAND_TYPE_FAIL_WORKFLOW_EXECUTION
-    table = _table("FailWorkflow", command_type, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED)
+    table = recorded_table(
+        "FailWorkflow", command_type, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED
+    )
 
     def fill(self, command: Command) -> None:
         attributes = command.fail_workflow_execution_command_attributes
@@ -107,7 +77,9 @@ class CancelWorkflowMachine(TerminalMachine):
     __slots__ = ()
 
     command_type = CommandType.COMMAND_TYPE_CANCEL_WORKFLOW_EXECUTION
-    table = _table("CancelWorkflow", command_type, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED)
+    table = recorded_table(
+        "CancelWorkflow", command_type, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED
+    )
 
     def fill(self, command: Command) -> None:
         attributes = command.cancel_workflow_execution_command_attributes
@@ -128,7 +100,7 @@ class ContinueAsNewMachine(TerminalMachine):
     __slots__ = ()
 
     command_type = CommandType.COMMAND_TYPE_CONTINUE_AS_NEW_WORKFLOW_EXECUTION
-    table = _table(
+    table = recorded_table(
         "ContinueAsNewWorkflow",
         command_type,
         EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW,

@@ -20,14 +20,15 @@ from perdure.core.inputs import (
     LocalCancelsDelivered,
     LocalResolved,
 )
-from perdure.core.local_activities.requests import AttemptOver, LocalRequest
-from perdure.core.local_activities.tasks import (
+from perdure.core.local_activities.entry import Instant
+from perdure.core.local_activities.requests import (
+    AttemptOver,
     CancelsDelivered,
-    Instant,
-    LocalActivities,
+    LocalRequest,
     PermitReleased,
     Resolved,
 )
+from perdure.core.local_activities.tasks import LocalActivities
 from perdure.temporal.slots.slots import Dealer, LocalActivitySlotInfo, Permit
 from perdure.temporal.worker.alarm import Alarm
 from perdure.temporal.worker.diagnostics.journal import Journal
