@@ -79,7 +79,9 @@ class Cart:
 
 
 async def main() -> None:
-    client = await Client.connect(**ClientConfig.load_client_connect_config())
+    settings = ClientConfig.load_client_connect_config()
+    settings.setdefault("target_host", "localhost:7233")
+    client = await Client.connect(**settings)
     queue = f"cart-{uuid.uuid4()}"
     async with Worker(client, task_queue=queue, workflows=[Cart], activities=[price_of]):
         cart = await client.start_workflow(Cart.run, id=queue, task_queue=queue)

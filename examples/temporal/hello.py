@@ -63,7 +63,9 @@ class Hello:
 
 
 async def main() -> None:
-    client = await Client.connect(**ClientConfig.load_client_connect_config())
+    settings = ClientConfig.load_client_connect_config()
+    settings.setdefault("target_host", "localhost:7233")
+    client = await Client.connect(**settings)
     queue = f"hello-{uuid.uuid4()}"
     async with Worker(client, task_queue=queue, workflows=[Hello], activities=[greet]):
         handle = await client.start_workflow(Hello.run, "world", id=queue, task_queue=queue)

@@ -62,7 +62,9 @@ class CarelessPayment:
 
 async def record() -> str:
     """The history of a payment, as JSON."""
-    client = await Client.connect(**ClientConfig.load_client_connect_config())
+    settings = ClientConfig.load_client_connect_config()
+    settings.setdefault("target_host", "localhost:7233")
+    client = await Client.connect(**settings)
     queue = f"payment-{uuid.uuid4()}"
     async with Worker(client, task_queue=queue, workflows=[Payment], activities=[charge]):
         handle = await client.start_workflow(Payment.run, 12, id=queue, task_queue=queue)

@@ -63,7 +63,9 @@ class Trip:
 
 
 async def main() -> None:
-    client = await Client.connect(**ClientConfig.load_client_connect_config())
+    settings = ClientConfig.load_client_connect_config()
+    settings.setdefault("target_host", "localhost:7233")
+    client = await Client.connect(**settings)
     queue = f"saga-{uuid.uuid4()}"
     async with Worker(client, task_queue=queue, workflows=[Trip], activities=[book, cancel]):
         summer = ["train", "hotel"]

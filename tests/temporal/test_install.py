@@ -69,7 +69,30 @@ def test_a_module_is_run_unchanged() -> None:
 
 
 def test_a_wrong_call_shows_the_usage() -> None:
-    assert "usage: python -m perdure.temporal" in run("-m", "perdure.temporal").stderr
+    done = run("-m", "perdure.temporal")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "usage: python -m perdure.temporal" in done.stderr
+
+
+def test_help_is_no_error() -> None:
+    done = run("-m", "perdure.temporal", "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "usage: python -m perdure.temporal" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text", "status"),
+    [
+        (["missing.py"], "can't open file 'missing.py': no such file\n", 2),
+        (["-m", "missing.module"], "no module named missing.module\n", 1),
+        (["-m", ""], "no module named \n", 1),
+    ],
+)
+def test_a_program_that_is_missing_is_named_without_a_traceback(
+    arguments: list[str], text: str, status: int
+) -> None:
+    done = run("-m", "perdure.temporal", *arguments)
+    assert (done.returncode, done.stderr) == (status, text)
 
 
 def test_the_compiled_file_is_not_needed(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 from tests.temporal import sample
 
+from perdure.temporal.errors import RecordFolderUnusable
 from perdure.temporal.replay_inputs import main
 
 
@@ -38,6 +39,17 @@ async def test_the_trace_shows_each_run(
     assert f"{sample.__file__}:" in trace, "the lines of code that asked for commands"
     assert "to lang, live at event 3: initialize_workflow(" in trace
     assert "complete the task: " in trace
+    assert "measured" not in trace
+    assert "count sticky_cache_hit" not in trace, "what is counted says nothing about a run"
+
+
+async def test_a_folder_that_cannot_be_written_to_is_named(
+    client: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("PERDURE_RECORD", str(tmp_path / "file"))
+    with pytest.raises(RecordFolderUnusable, match=r"PERDURE_RECORD .*/file.*File exists"):
+        await run_some(client)
 
 
 async def test_nothing_is_printed_unless_asked_for(

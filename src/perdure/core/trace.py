@@ -24,6 +24,7 @@ from perdure.core.actions import (
     FailTask,
     FetchPage,
     LangActivation,
+    Measured,
     RespondQuery,
     RunLocalActivities,
     SetHeartbeat,
@@ -41,7 +42,7 @@ from perdure.core.inputs import (
 )
 from perdure.core.local_activities.requests import LocalActivityRequest
 
-__all__ = ["describe_action", "describe_input", "run_of"]
+__all__ = ["describe_action", "describe_input", "is_bookkeeping", "run_of"]
 
 _IDENTITY: Final = ("seq", "activity_id", "activity_type", "workflow_id", "patch_id", "query_id")
 
@@ -69,6 +70,11 @@ def describe_action(action: Action) -> str:
     """What is to be done."""
     words = _ACTIONS.get(type(action))
     return _line(action, words(action) if words is not None else _name(action))
+
+
+def is_bookkeeping(action: Action) -> bool:
+    """Whether it only counts or measures, which says nothing about a run."""
+    return isinstance(action, Counted | Measured)
 
 
 def _line(subject: Input | Action, words: str) -> str:

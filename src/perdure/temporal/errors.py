@@ -12,6 +12,7 @@ __all__ = [
     "ForkedWithGrpc",
     "InstalledTooLate",
     "PackageMissing",
+    "RecordFolderUnusable",
     "ServerBinaryMissing",
 ]
 
@@ -38,8 +39,9 @@ class InstalledTooLate(CallerError):
     def __init__(self) -> None:
         super().__init__(
             "the compiled core of temporalio is already imported: call perdure.temporal.install() "
-            "before the first import of temporalio.client, temporalio.worker or "
-            "temporalio.runtime, or run the program with `python -m perdure.temporal`"
+            "before the first import of any part of temporalio (also by other modules), or run the "
+            "program with `python -m perdure.temporal`, tests with `pytest -p "
+            "perdure.temporal.pytest_plugin`"
         )
 
 
@@ -56,6 +58,20 @@ class PackageMissing(WorldError):
         self.what = what
         self.package = package
         self.extra = extra
+
+
+class RecordFolderUnusable(WorldError):
+    """Inputs are to be recorded in `folder`, which cannot be made or written to."""
+
+    code = "temporal.record_folder_unusable"
+
+    def __init__(self, folder: str, cause: str) -> None:
+        super().__init__(
+            f"PERDURE_RECORD names the folder {folder!r}, which cannot be used ({cause}): "
+            "name one that this process may write to, or unset the variable"
+        )
+        self.folder = folder
+        self.cause = cause
 
 
 class ServerBinaryMissing(WorldError, RuntimeError):

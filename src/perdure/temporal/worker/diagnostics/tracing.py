@@ -21,9 +21,10 @@ from perdure.core.actions import Action
 from perdure.core.input_log import InputLog
 from perdure.core.inputs import Input
 from perdure.core.stream_settings import StreamSettings
-from perdure.core.trace import describe_action, describe_input
+from perdure.core.trace import describe_action, describe_input, is_bookkeeping
 from perdure.core.workflow_stream import WorkflowStream
 from perdure.errors import PerdureError
+from perdure.temporal.errors import RecordFolderUnusable
 
 __all__ = ["RECORD", "TRACE", "new_stream"]
 
@@ -36,7 +37,7 @@ _numbers = count(1)
 def new_stream(settings: StreamSettings) -> WorkflowStream:
     """The stream of a worker, watched if the environment asks for it.
 
-    Raises `OSError` if the folder of `PERDURE_RECORD` cannot be written to.
+    Raises `RecordFolderUnusable` if the folder of `PERDURE_RECORD` cannot be written to.
     """
     traced = os.environ.get(TRACE, "") not in {"", "0"}
     folder = os.environ.get(RECORD, "")
@@ -69,14 +70,17 @@ class _WatchedStream(WorkflowStream):
         try:
             actions = super().handle(given)
         except PerdureError as refusal:
-            self._tell(given, told, [f"refused: {refusal.message}"])
+            refused = f"refused: {refusal.message}"
+            self._tell(given, told, did=[refused], shown=[refused])
             raise
-        self._tell(given, told, [describe_action(action) for action in actions])
+        did = [describe_action(action) for action in actions]
+        shown = [words for words, a in zip(did, actions, strict=True) if not is_bookkeeping(a)]
+        self._tell(given, told, did=did, shown=shown)
         return actions
 
-    def _tell(self, given: Input, told: str, did: list[str]) -> None:
+    def _tell(self, given: Input, told: str, *, did: list[str], shown: list[str]) -> None:
         if self._print is not None:
-            self._print("\n".join([f"-> {told}", *(f"   <- {line}" for line in did)]))
+            self._print("\n".join([f"-> {told}", *(f"   <- {line}" for line in shown)]))
         if self._write is not None:
             self._write(self._log.entry(given, did))
 
@@ -87,9 +91,13 @@ def _print(text: str) -> None:
 
 
 def _recorder(folder: Path, settings: StreamSettings) -> Callable[[str], None]:
-    folder.mkdir(parents=True, exist_ok=True)
     queue = re.sub(r"[^\w.-]", "_", settings.task_queue)
     path = folder / f"{queue}-{os.getpid()}-{next(_numbers)}.jsonl"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    except OSError as error:
+        raise RecordFolderUnusable(str(folder), error.strerror or str(error)) from error
 
     def write(line: str) -> None:
         # Opened for each line, so that a killed process leaves everything it was given.
