@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import grpc.aio
 
-from perdure.core.status_codes import CANCELLED, UNIMPLEMENTED
+from perdure.core.status_codes import CANCELLED, OUT_OF_RANGE, UNIMPLEMENTED
 from perdure.temporal.bridge.client_workers import ClientWorkers
 from perdure.temporal.connection.channel import CannotConnect, Channels
 from perdure.temporal.connection.headers import (
@@ -32,6 +32,7 @@ from perdure.temporal.connection.retry import CALLS, POLLS, Backoff, Retries, is
 from perdure.temporal.connection.retry_log import log_retry
 from perdure.temporal.connection.rpcs import TASK_POLLS, Rpc, find
 from perdure.temporal.sdk_errors import RPCError
+from perdure.temporal.telemetry.log_filter import WARN
 
 if TYPE_CHECKING:
     from temporalio.bridge.client import ClientConfig, ClientRetryConfig, RpcCall
@@ -43,7 +44,6 @@ __all__ = ["ClientRef", "connect_client"]
 
 _LONG_DEADLINE = 70.0
 _DEADLINE = 30.0
-_OUT_OF_RANGE = 11
 # By how much a deadline may be over and yet be ours: gRPC counts in milliseconds on another clock.
 _CLOCK_STEP = 0.01
 _TOO_LARGE = re.compile(r"CLIENT: .*message larger than max \((\d+) vs\. (\d+)\)")
@@ -79,9 +79,8 @@ class ClientRef:
     def update_api_key(self, api_key: str | None) -> None:
         """Replace the API key of all later calls."""
         if not self._headers.update_api_key(api_key):
-            self.runtime.log.write(
-                30, _TARGET, "The API key holds characters no header may hold; it is not sent"
-            )
+            text = "The API key holds characters no header may hold; it is not sent"
+            self.runtime.log.write(WARN, _TARGET, text)
 
     def call_workflow_service(self, call: RpcCall) -> Awaitable[bytes]:
         return self._called("workflow", call)
@@ -267,7 +266,7 @@ def _rpc_error(error: grpc.aio.AioRpcError, *, expired: bool) -> RPCError:
     if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and too_large:
         found, limit = too_large.groups()
         return RPCError(
-            _OUT_OF_RANGE,
+            OUT_OF_RANGE,
             f"Error, decoded message length too large: found {found} bytes, the limit is: {limit} "
             "bytes",
             b"",

@@ -39,7 +39,7 @@ from tests.temporal.nexus_stories import (
     wait_for,
 )
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 BY_CANCEL = "Nexus operation cancelled after starting"
 
 

@@ -164,7 +164,7 @@ async def test_the_compiled_core_replays_our_histories(client: Client, tmp_path:
     done = await asyncio.to_thread(
         subprocess.run,
         [sys.executable, "-c", COMPILED, str(tmp_path)],
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         capture_output=True,
         text=True,
         check=False,

@@ -12,7 +12,7 @@ from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, WorkflowRunne
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 from temporalio.workflow import NondeterminismError
 from tests.temporal import sample
-from tests.temporal.test_replay import record
+from tests.temporal.worker.test_replay import record
 
 
 @workflow.defn(name="ManySteps")
