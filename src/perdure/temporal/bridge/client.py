@@ -27,6 +27,7 @@ from perdure.temporal.connection.headers import (
     call_metadata,
     deadline_of,
 )
+from perdure.temporal.connection.kept_answer import kept_answer
 from perdure.temporal.connection.payload_guard import PayloadGuard
 from perdure.temporal.connection.retry import CALLS, POLLS, Backoff, Retries, is_completion_lost
 from perdure.temporal.connection.retry_log import log_retry
@@ -177,7 +178,7 @@ class ClientRef:
         while True:
             record.attempt()
             try:
-                answer = await self._attempt(rpc, request, headers, deadline)
+                answer = await self._attempt(rpc, request, headers, deadline, keep=poll)
             except RPCError as error:
                 record.failed(error)
                 delay = retries.after(error.code, error.message, time.monotonic())
@@ -189,13 +190,15 @@ class ClientRef:
                 record.succeeded()
                 return answer
 
-    async def _attempt(self, rpc: Rpc, request: bytes, headers: Metadata, deadline: float) -> bytes:
+    async def _attempt(
+        self, rpc: Rpc, request: bytes, headers: Metadata, deadline: float, *, keep: bool
+    ) -> bytes:
+        """`keep` says that an answer goes before a cancellation."""
         channel = self.channels.get()
         started = time.monotonic()
         try:
-            answer: bytes = await channel.unary_unary(rpc.path)(
-                request, timeout=deadline, metadata=headers
-            )
+            call = channel.unary_unary(rpc.path)(request, timeout=deadline, metadata=headers)
+            answer: bytes = await (kept_answer(call) if keep else call)
         except grpc.aio.AioRpcError as error:
             expired = time.monotonic() - started >= deadline - _CLOCK_STEP
             raise _rpc_error(error, expired=expired) from None

@@ -4,8 +4,8 @@ A number of loops poll at the same time, as many as the scaler wants. Refused po
 for as long as the rules of `connection.retry` say; what they call final ends the loop and is
 reported, and so is a fault of our own. Stopping ends loops that wait (for a slot, for their turn,
 or to try again) at once; polls that are under way are ended by the server (when it can) or
-cancelled. Invariant: a permit that a loop holds is either given away with a task or released,
-however the loop ends.
+cancelled, but a task whose poll was answered before is delivered. Invariant: a permit that a loop
+holds is either given away with a task or released, however the loop ends.
 """
 
 from __future__ import annotations
@@ -149,6 +149,7 @@ class Pollers(Generic[Task]):
             loop.add_done_callback(self._ended)
 
     async def _run(self) -> None:
+        me = _this_task()
         while not self._stopping and len(self._loops) <= self._scaler.target:
             permit = await self._permit()
             try:
@@ -160,6 +161,8 @@ class Pollers(Generic[Task]):
             except BaseException:
                 permit.release()
                 raise
+            if me.cancelling():
+                raise asyncio.CancelledError  # the answer came first, and was not lost
             self._rescale(task)
 
     async def _permit(self) -> Permit:
@@ -188,8 +191,7 @@ class Pollers(Generic[Task]):
             await asyncio.sleep(delay)
 
     async def _ask(self) -> Task:
-        me = asyncio.current_task()
-        assert me is not None
+        me = _this_task()
         answer = None
         self._polling.add(me)
         self._turns.began()
@@ -220,6 +222,12 @@ class Pollers(Generic[Task]):
             self._fill()  # loops that ended together, each for being one too many, may be missed
         elif isinstance(error, Exception) and not self._stopping:
             self._failed(error)
+
+
+def _this_task() -> asyncio.Task[None]:
+    task = asyncio.current_task()
+    assert task is not None
+    return task
 
 
 def _now() -> float:
