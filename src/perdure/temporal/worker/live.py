@@ -81,27 +81,11 @@ class LiveWorker:
         )
         self._ending = WorkerEnding(journal, parts, self._presence.end)
         if settings.enable_activities:
-            parts.activities = ActivityShell(
-                settings,
-                self._service,
-                dealers.activity,
-                parts.activity_mailbox,
-                journal=journal,
-                metrics=self._metrics,
-                failed=lambda error: self._poll_failed(error, parts.activity_mailbox),
-                on_finished=self._ending.activities_over,
-            )
+            self._make_activities(dealers)
         if settings.enable_workflows:
             self._make_workflows(dealers)
         if settings.enable_nexus:
-            parts.nexus = NexusShell(
-                settings,
-                self._service,
-                dealers.nexus,
-                log=self._log,
-                metrics=self._metrics,
-                failed=self._nexus_poll_failed,
-            )
+            self._make_nexus(dealers)
         client.workers.register(self, settings)
         self._metrics.worker_started()
         journal.created()
@@ -109,6 +93,29 @@ class LiveWorker:
             journal.caches_nothing()
         if settings.enable_activities:
             journal.expect_heartbeat_details(client.capabilities)
+
+    def _make_activities(self, dealers: Dealers) -> None:
+        mailbox = self._parts.activity_mailbox
+        self._parts.activities = ActivityShell(
+            self._settings,
+            self._service,
+            dealers.activity,
+            mailbox,
+            journal=self._journal,
+            metrics=self._metrics,
+            failed=lambda error: self._poll_failed(error, mailbox),
+            on_finished=self._ending.activities_over,
+        )
+
+    def _make_nexus(self, dealers: Dealers) -> None:
+        self._parts.nexus = NexusShell(
+            self._settings,
+            self._service,
+            dealers.nexus,
+            log=self._log,
+            metrics=self._metrics,
+            failed=self._nexus_poll_failed,
+        )
 
     def _make_workflows(self, dealers: Dealers) -> None:
         settings, parts = self._settings, self._parts
