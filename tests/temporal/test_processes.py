@@ -58,6 +58,23 @@ PROGRAMS = {
         except KeyboardInterrupt:
             pass
     """,
+    "processes forked while calls are under way": """
+        import multiprocessing
+        async def call(client):
+            while True:
+                await client.count_workflows()
+        async def main():
+            client = await connect()
+            busy = [asyncio.create_task(call(client)) for _ in range(3)]
+            for _ in range(60):
+                child = multiprocessing.get_context("fork").Process(target=int)
+                child.start()
+                while child.is_alive():
+                    await asyncio.sleep(0.01)
+                assert child.exitcode == 0, f"a forked process ended with {child.exitcode}"
+            for task in busy: task.cancel()
+        asyncio.run(main())
+    """,
     "a worker in a thread that nobody stops": """
         async def main():
             running = asyncio.create_task(worker(await connect()).run())

@@ -16,6 +16,9 @@ def build_module(name: str) -> ModuleType:
     """A module with every name the official SDK imports from its core."""
     # Else gRPC writes lines of its own to standard error for every lost server and every fork.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    # gRPC's support of forks starts its threads again in the child, which crash there now and then,
+    # and with them the processes of a pool that runs activities. Nothing of ours works in a fork.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     from perdure.temporal import envconfig, ephemeral, sdk_errors
     from perdure.temporal.bridge import client, runtime, worker
     from perdure.temporal.slots import slots
