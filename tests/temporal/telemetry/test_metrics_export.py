@@ -6,8 +6,10 @@ Rows: IT/metrics_tests.
 from __future__ import annotations
 
 import gc
+import logging
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import timedelta
@@ -17,12 +19,15 @@ import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 from temporalio.client import Client
 from temporalio.runtime import (
+    LogForwardingConfig,
+    LoggingConfig,
     MetricBuffer,
     OpenTelemetryConfig,
     OpenTelemetryMetricTemporality,
     PrometheusConfig,
     Runtime,
     TelemetryConfig,
+    TelemetryFilter,
 )
 from tests.temporal.otlp_collector import Collector, metrics, over_grpc, over_http, plain
 
@@ -52,6 +57,14 @@ def ends_with(runtime: list[Runtime], name: str) -> None:
     for thread in running:
         thread.join(20)
         assert not thread.is_alive()
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """For what a thread does soon."""
+    given_up_at = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < given_up_at
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(("collecting", "http"), [(over_grpc, False), (over_http, True)])
@@ -127,6 +140,29 @@ def test_what_was_recorded_last_is_exported_when_the_runtime_is_dropped() -> Non
         made[0].metric_meter.create_counter("late").add(1)
         ends_with(made, "perdure-otlp")
         assert [each.as_int for each in collector.metric("late").sum.data_points] == [1]
+
+
+def test_a_metric_that_the_exporter_refuses_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with over_grpc() as collector:
+        logging_ = LoggingConfig(
+            filter=TelemetryFilter(core_level="ERROR", other_level="ERROR"),
+            forwarding=LogForwardingConfig(logging.getLogger("refused")),
+        )
+        config = OpenTelemetryConfig(url=collector.url, metric_periodicity=SOON)
+        made = [Runtime(telemetry=TelemetryConfig(logging=logging_, metrics=config))]
+        meter = made[0].metric_meter
+        counter = meter.create_counter("no name")
+        counter.add(1)
+        counter.add(1)
+        meter.create_counter("counter").add(2)
+        assert collector.metric("counter").sum.data_points
+        del meter, counter
+        ends_with(made, "perdure-otlp")
+    wait_until(lambda: bool(caplog.records))
+    (record,) = caplog.records
+    assert "Failed to initialize metric 'no name'" in record.getMessage()
 
 
 async def test_the_core_exports_its_own_metrics(server: str) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perdure.temporal.errors import PackageMissing
 from perdure.temporal.telemetry.buckets import Buckets
+from perdure.temporal.telemetry.log_filter import ERROR
 from perdure.temporal.telemetry.metrics import COUNTER, HISTOGRAM, Attributes, BufferedMetric
 
 if TYPE_CHECKING:
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricExporter
     from temporalio.bridge.runtime import OpenTelemetryConfig
 
-    from perdure.temporal.telemetry.log_filter import ERROR
-from perdure.temporal.telemetry.logs import Log
+    from perdure.temporal.telemetry.logs import Log
 
 __all__ = ["OtlpExport", "OtlpSink"]
 
