@@ -1,6 +1,6 @@
 """The catalogue of cases that a worker core has to stand, and where each of them is proved.
 
-The cases have the names under which the official core tests them. A test proves a case when its
+The cases have the names under which the compiled core tests them. A test proves a case when its
 name or its docstring (or that of its module) says so; so a search for the name finds it.
 """
 

@@ -217,4 +217,4 @@ EXPECTED: dict[str, Any] = {
     "local_and_remote": ["local", "remote", "slow"],
     "long_local_activity_with_update": "slow",
 }
-"""What the official core makes of each (but it forgets the one in its backoff, which hangs)."""
+"""What the compiled core makes of each (but it forgets the one in its backoff, which hangs)."""

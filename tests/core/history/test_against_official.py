@@ -1,4 +1,4 @@
-"""The official core cuts random histories where this one does."""
+"""The compiled core cuts random histories where this one does."""
 
 from __future__ import annotations
 

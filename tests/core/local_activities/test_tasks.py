@@ -372,7 +372,7 @@ def test_schedule_to_close_spans_attempts(world: World) -> None:
 
 
 def test_schedule_to_close_ends_a_backoff(world: World) -> None:
-    # The official core forgets such an activity, and its workflow hangs.
+    # The compiled core forgets such an activity, and its workflow hangs.
     world.request(request(schedule_to_close_timeout=duration(0.5), retry_policy=RETRY))
     world.complete(world.start(), failed())
     world.wake(0.5)

@@ -1,6 +1,6 @@
 """Nexus tasks of a worker: deadlines, cancellation, shutdown and every kind of answer.
 
-The requests expected here are those that the official core sends for the same completions.
+The requests expected here are those that the compiled core sends for the same completions.
 """
 
 from __future__ import annotations

@@ -313,7 +313,7 @@ def test_flags_that_came_in_the_midst_of_history() -> None:
 
 @pytest.mark.parametrize("goes_on", [False, True])
 def test_what_the_last_task_did_is_checked_without_a_flag(goes_on: bool) -> None:
-    """As in the official core: a worker that takes a run over checks what it can still refuse."""
+    """As in the compiled core: a worker that takes a run over checks what it can still refuse."""
     built = begun()
     scheduled = built.activity_scheduled("1", "renamed since")
     built.activity_completed(scheduled, built.activity_started(scheduled))

@@ -1,7 +1,7 @@
-"""Replays of real histories, activation by activation as the official core gave them.
+"""Replays of real histories, activation by activation as the compiled core gave them.
 
 A recording is gzipped and holds length-prefixed messages: a history that a real server wrote, then
-what the official core said to lang while it replayed the history, and what lang answered, in turn.
+what the compiled core said to lang while it replayed the history, and what lang answered, in turn.
 Here lang is the recording: with the same answers the activations have to be the same.
 """
 

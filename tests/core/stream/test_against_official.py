@@ -1,4 +1,4 @@
-"""The stream replays random histories as the official core does, activation by activation."""
+"""The stream replays random histories as the compiled core does, activation by activation."""
 
 from __future__ import annotations
 

@@ -336,7 +336,7 @@ def test_a_lone_query_never_moves_its_run_on(pages: bool) -> None:
 
 @pytest.mark.parametrize("pages", [True, False])
 def test_a_lone_query_of_a_run_that_has_ended_sees_all_of_it(pages: bool) -> None:
-    """A signal that no task took any more is delivered, as by the official core."""
+    """A signal that no task took any more is delivered, as by the compiled core."""
     stage, built = Stage(), first_task_only()
     built.signaled("late")
     built.task_scheduled()

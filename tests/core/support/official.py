@@ -1,4 +1,4 @@
-"""What the official core makes of random histories."""
+"""What the compiled core makes of random histories."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _ROOT = Path(__file__).parents[3]
 
 needs_official_core = pytest.mark.skipif(
     not list(Path(temporalio.bridge.__file__).parent.glob("temporal_sdk_bridge*.[sp][oy]*")),
-    reason="the official core is not installed",
+    reason="the compiled core is not installed",
 )
 
 
 def official_activations(seed: int, count: int) -> list[list[WorkflowActivation]]:
     """The activations of `count` random histories, the eviction last.
 
-    A process of its own runs the official core: in this one, ours may stand in its place.
+    A process of its own runs the compiled core: in this one, ours may stand in its place.
     """
     shown = subprocess.run(
         [sys.executable, "-m", "tests.core.support.official_replay", str(seed), str(count)],

@@ -1,4 +1,4 @@
-"""Replays random histories on the official core and prints the activations it made.
+"""Replays random histories on the compiled core and prints the activations it made.
 
 A process of its own: `python -m tests.core.support.official_replay SEED COUNT`. Each line of its
 output is a list of activations in base 64, of one history, the eviction last.

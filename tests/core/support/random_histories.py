@@ -349,7 +349,7 @@ class _Author:
         how = self.random.choice([_WAIT_COMPLETED, _TRY_CANCEL, _WAIT_REQUESTED])
         cancelled = self.random.choice(["", "", "before", "after"])
         if how == _TRY_CANCEL and cancelled == "before":
-            cancelled = ""  # the official core tells lang twice then that it is over
+            cancelled = ""  # the compiled core tells lang twice then that it is over
         scheduled = built.nexus_scheduled()
         self.command(
             scheduled,
@@ -379,7 +379,7 @@ class _Author:
             self.has_jobs |= how == _WAIT_REQUESTED
             resolved |= how == _WAIT_REQUESTED
             if end == "failed" and how == _WAIT_REQUESTED:
-                return  # the official core tells lang of the end as well
+                return  # the compiled core tells lang of the end as well
             yield Phase.EVENT
         self.has_jobs |= not resolved
         end = self.random.choice(["completed", "failed", "canceled", "timed_out"])

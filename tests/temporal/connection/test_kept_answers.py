@@ -17,8 +17,8 @@ from temporalio.api.workflowservice.v1 import (
 from tests.temporal.fake_server import FakeServer, Refused, fake_server
 
 from perdure.temporal.connection.kept_answer import kept_answer
+from perdure.temporal.slots.dealer import Dealer, Permit
 from perdure.temporal.slots.fixed import FixedSlots
-from perdure.temporal.slots.slots import Dealer, Permit
 from perdure.temporal.worker.polling.polls import Pollers
 from perdure.temporal.worker.settings import PollerCounts
 

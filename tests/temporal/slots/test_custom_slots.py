@@ -24,14 +24,13 @@ from temporalio.worker import (
 )
 
 from perdure.temporal.slots import custom
-from perdure.temporal.slots.custom import CustomSlots
-from perdure.temporal.slots.slots import (
+from perdure.temporal.slots.contexts import (
     ActivitySlotInfo,
-    Dealer,
-    Permit,
     SlotDeploymentVersion,
     SlotReserveCtx,
 )
+from perdure.temporal.slots.custom import CustomSlots
+from perdure.temporal.slots.dealer import Dealer, Permit
 from perdure.temporal.telemetry.logs import Log
 
 LIVENESS = 30.0

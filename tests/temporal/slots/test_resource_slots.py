@@ -21,6 +21,8 @@ from temporalio.worker import (
 from tests.temporal import sample
 
 from perdure.temporal.errors import PackageMissing
+from perdure.temporal.slots.contexts import SlotDeploymentVersion, SlotReserveCtx
+from perdure.temporal.slots.dealer import Dealer
 from perdure.temporal.slots.resource_based import ResourceSlots, SlotBounds
 from perdure.temporal.slots.resource_control import (
     PidController,
@@ -28,7 +30,6 @@ from perdure.temporal.slots.resource_control import (
     Targets,
     Usage,
 )
-from perdure.temporal.slots.slots import Dealer, SlotDeploymentVersion, SlotReserveCtx
 from perdure.temporal.slots.system_resources import SystemResources
 
 

@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
+from perdure.temporal.slots.contexts import SlotDeploymentVersion, SlotReserveCtx
+from perdure.temporal.slots.dealer import Dealer
 from perdure.temporal.slots.fixed import FixedSlots
-from perdure.temporal.slots.slots import Dealer, SlotDeploymentVersion, SlotReserveCtx
 
 
 def context(sticky: bool) -> SlotReserveCtx:

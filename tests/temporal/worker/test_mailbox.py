@@ -18,8 +18,9 @@ from perdure.core.inputs import (
 from perdure.core.local_activities.requests import LocalActivityCancel, LocalActivityRequest
 from perdure.core.run_info import RunInfo
 from perdure.temporal.sdk_errors import PollShutdownError
+from perdure.temporal.slots.contexts import SlotDeploymentVersion, SlotReserveCtx
+from perdure.temporal.slots.dealer import Dealer
 from perdure.temporal.slots.fixed import FixedSlots
-from perdure.temporal.slots.slots import Dealer, SlotDeploymentVersion, SlotReserveCtx
 from perdure.temporal.telemetry.logs import Log
 from perdure.temporal.worker.diagnostics.journal import Journal
 from perdure.temporal.worker.diagnostics.metrics import SILENT

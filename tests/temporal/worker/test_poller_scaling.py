@@ -10,8 +10,8 @@ import pytest
 from temporalio.api.workflowservice.v1 import PollNexusTaskQueueResponse
 from temporalio.bridge.worker import PollerBehaviorAutoscaling, PollerBehaviorSimpleMaximum
 
+from perdure.temporal.slots.dealer import Dealer, Permit
 from perdure.temporal.slots.fixed import FixedSlots
-from perdure.temporal.slots.slots import Dealer, Permit
 from perdure.temporal.worker.polling.polls import Pollers
 from perdure.temporal.worker.polling.scaling import LONG_POLL, SHORT_POLL, PollScaler
 from perdure.temporal.worker.settings import PollerCounts, poller_counts

@@ -24,7 +24,7 @@ from temporalio.worker import (
 from tests.temporal import sample
 
 from perdure.temporal.sdk_errors import PollShutdownError
-from perdure.temporal.slots.slots import Permit
+from perdure.temporal.slots.dealer import Permit
 from perdure.temporal.worker.activities import ActivityShell
 
 LONG = timedelta(seconds=10)

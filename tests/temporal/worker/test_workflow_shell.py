@@ -22,7 +22,7 @@ from tests.core.support.stage import RUN, settings, start_timer
 
 from perdure.core.inputs import EvictionRequested
 from perdure.temporal.sdk_errors import RPCError
-from perdure.temporal.slots.slots import Permit
+from perdure.temporal.slots.dealer import Permit
 from perdure.temporal.telemetry.logs import Log
 from perdure.temporal.worker.diagnostics.journal import Journal
 from perdure.temporal.worker.workflows import WorkflowShell

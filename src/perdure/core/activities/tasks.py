@@ -36,7 +36,6 @@ from temporalio.bridge.proto.activity_task.activity_task_pb2 import (
 )
 from temporalio.bridge.proto.core_interface_pb2 import ActivityHeartbeat, ActivityTaskCompletion
 
-from perdure.core.activities.entry import RunningActivity
 from perdure.core.activities.events import (
     ActivityEvent,
     ActivityOver,
@@ -53,6 +52,7 @@ from perdure.core.activities.reports import (
     outcome_of,
     start_task,
 )
+from perdure.core.activities.running_activity import RunningActivity
 from perdure.core.deadlines import Deadlines
 
 __all__ = ["Activities"]

@@ -21,7 +21,7 @@ def build_module(name: str) -> ModuleType:
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     from perdure.temporal import envconfig, ephemeral, sdk_errors
     from perdure.temporal.bridge import client, runtime, worker
-    from perdure.temporal.slots import slots
+    from perdure.temporal.slots import contexts
     from perdure.temporal.telemetry import logs, metrics
 
     module = ModuleType(name, "The perdure core, in the place of the compiled one.")
@@ -50,13 +50,13 @@ def build_module(name: str) -> ModuleType:
         new_replay_worker=worker.new_replay_worker,
         WorkerRef=worker.WorkerRef,
         HistoryPusher=worker.HistoryPusher,
-        CustomSlotSupplier=slots.CustomSlotSupplier,
-        SlotReserveCtx=slots.SlotReserveCtx,
-        SlotMarkUsedCtx=slots.SlotMarkUsedCtx,
-        SlotReleaseCtx=slots.SlotReleaseCtx,
-        WorkflowSlotInfo=slots.WorkflowSlotInfo,
-        ActivitySlotInfo=slots.ActivitySlotInfo,
-        LocalActivitySlotInfo=slots.LocalActivitySlotInfo,
+        CustomSlotSupplier=contexts.CustomSlotSupplier,
+        SlotReserveCtx=contexts.SlotReserveCtx,
+        SlotMarkUsedCtx=contexts.SlotMarkUsedCtx,
+        SlotReleaseCtx=contexts.SlotReleaseCtx,
+        WorkflowSlotInfo=contexts.WorkflowSlotInfo,
+        ActivitySlotInfo=contexts.ActivitySlotInfo,
+        LocalActivitySlotInfo=contexts.LocalActivitySlotInfo,
         start_dev_server=ephemeral.start_dev_server,
         start_test_server=ephemeral.start_test_server,
         EphemeralServerRef=ephemeral.EphemeralServerRef,

@@ -10,7 +10,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from perdure.temporal.slots.slots import Permit
+    from perdure.temporal.slots.dealer import Permit
     from perdure.temporal.worker.settings import WorkerSettings
 
 __all__ = ["ClientWorker", "ClientWorkers"]

@@ -42,7 +42,7 @@ _TASK_QUEUES: Final = frozenset({"task_queue", _START_IN_STEPS})
 """Fields of requests that say which task queue they are about."""
 
 _WITHOUT_TASK_QUEUE: Final = frozenset({"shutdown_worker", "start_activity_execution"})
-"""Requests that name a task queue which the official core does not put on their metrics."""
+"""Requests that name a task queue which the compiled core does not put on their metrics."""
 
 
 class RequestMetrics:

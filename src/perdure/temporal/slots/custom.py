@@ -14,7 +14,11 @@ import asyncio
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
-from perdure.temporal.slots.slots import SlotMarkUsedCtx, SlotReleaseCtx, SlotReserveCtx
+from perdure.temporal.slots.contexts import (
+    SlotMarkUsedCtx,
+    SlotReleaseCtx,
+    SlotReserveCtx,
+)
 from perdure.temporal.telemetry.log_filter import DEBUG
 
 if TYPE_CHECKING:

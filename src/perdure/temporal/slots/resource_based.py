@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from perdure.temporal.slots.contexts import SlotReserveCtx
 from perdure.temporal.slots.resource_control import ResourceControl
-from perdure.temporal.slots.slots import SlotReserveCtx
 
 __all__ = ["ResourceSlots", "SlotBounds"]
 

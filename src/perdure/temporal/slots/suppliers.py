@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from perdure.temporal.slots.contexts import CustomSlotSupplier
 from perdure.temporal.slots.custom import CustomSlots
+from perdure.temporal.slots.dealer import Supplier
 from perdure.temporal.slots.fixed import FixedSlots
 from perdure.temporal.slots.resource_based import ResourceSlots, SlotBounds
 from perdure.temporal.slots.resource_control import ResourceControl, Targets
-from perdure.temporal.slots.slots import CustomSlotSupplier, Supplier
 from perdure.temporal.slots.system_resources import SystemResources
 
 if TYPE_CHECKING:

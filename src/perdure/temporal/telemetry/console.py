@@ -1,4 +1,4 @@
-"""Log records as lines on the console, in the formats of the official core.
+"""Log records as lines on the console, in the formats of the compiled core.
 
 `compact` (the default) and `pretty` are coloured unless the environment says NO_COLOR; `json` is
 one object a line.

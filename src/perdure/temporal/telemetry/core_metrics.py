@@ -4,7 +4,7 @@
 labels: it makes each instrument once and each set of labels once, because whoever drains a buffer
 recognises both by identity. Without metrics in the runtime it does nothing, at the price of a test.
 
-Durations are given in seconds and recorded in whole milliseconds, as the official core does; what
+Durations are given in seconds and recorded in whole milliseconds, as the compiled core does; what
 exports them decides about the unit that is shown.
 """
 

@@ -4,7 +4,7 @@ A filter is a list of directives separated by commas: `level` for everything, `t
 target and what is below it, `target` alone for everything of a target. Levels are off, error, warn,
 info, debug, trace, or 0 to 5. The longest matching target decides; what no directive speaks of is
 off, and an empty filter lets errors pass. Directives about spans never match, as there are none. A
-directive that cannot be read is named on standard error and left out, as by the official core.
+directive that cannot be read is named on standard error and left out, as by the compiled core.
 """
 
 from __future__ import annotations

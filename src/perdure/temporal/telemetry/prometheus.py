@@ -1,7 +1,7 @@
 """A Prometheus endpoint for the metrics of a runtime.
 
 Attribute sets differ from update to update, so values are kept per metric and set of labels and
-written in the text format directly, in the order of the official core: families by name, series by
+written in the text format directly, in the order of the compiled core: families by name, series by
 the number of labels and their values, global tags after the labels of a series.
 """
 

@@ -21,7 +21,8 @@ from perdure.core.activities.reports import ActivitySettings
 from perdure.core.activities.tasks import Activities
 from perdure.core.status_codes import NOT_FOUND
 from perdure.temporal.sdk_errors import RPCError
-from perdure.temporal.slots.slots import ActivitySlotInfo, Dealer, Permit
+from perdure.temporal.slots.contexts import ActivitySlotInfo
+from perdure.temporal.slots.dealer import Dealer, Permit
 from perdure.temporal.worker.alarm import Alarm
 from perdure.temporal.worker.diagnostics.journal import Journal
 from perdure.temporal.worker.diagnostics.metrics import WorkerMetrics, seconds_between

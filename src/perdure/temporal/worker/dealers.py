@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from perdure.core.versioning import DeploymentVersion
-from perdure.temporal.slots.slots import Dealer, SlotDeploymentVersion, SlotReserveCtx
+from perdure.temporal.slots.contexts import SlotDeploymentVersion, SlotReserveCtx
+from perdure.temporal.slots.dealer import Dealer
 from perdure.temporal.slots.suppliers import Suppliers
 from perdure.temporal.telemetry.logs import Log
 from perdure.temporal.worker.diagnostics.metrics import WorkerMetrics

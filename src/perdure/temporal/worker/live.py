@@ -21,7 +21,7 @@ from perdure.core.inputs import EvictionRequested
 from perdure.core.local_activities.tasks import is_local_token
 from perdure.core.payload_limits import Limits
 from perdure.temporal.sdk_errors import PollShutdownError, RPCError
-from perdure.temporal.slots.slots import Permit
+from perdure.temporal.slots.dealer import Permit
 from perdure.temporal.worker.activities import ActivityShell
 from perdure.temporal.worker.dealers import Dealers
 from perdure.temporal.worker.diagnostics.journal import Journal

@@ -29,7 +29,8 @@ from perdure.core.local_activities.requests import (
     Resolved,
 )
 from perdure.core.local_activities.tasks import LocalActivities
-from perdure.temporal.slots.slots import Dealer, LocalActivitySlotInfo, Permit
+from perdure.temporal.slots.contexts import LocalActivitySlotInfo
+from perdure.temporal.slots.dealer import Dealer, Permit
 from perdure.temporal.worker.alarm import Alarm
 from perdure.temporal.worker.diagnostics.journal import Journal
 from perdure.temporal.worker.diagnostics.metrics import WorkerMetrics

@@ -22,7 +22,8 @@ from perdure.core.nexus.reports import NexusSettings, operation_of
 from perdure.core.nexus.tasks import NexusTasks
 from perdure.temporal.connection.retry_log import log_retry
 from perdure.temporal.sdk_errors import PollShutdownError, RPCError
-from perdure.temporal.slots.slots import Dealer, NexusSlotInfo, Permit
+from perdure.temporal.slots.contexts import NexusSlotInfo
+from perdure.temporal.slots.dealer import Dealer, Permit
 from perdure.temporal.telemetry.log_filter import WARN
 from perdure.temporal.telemetry.logs import Log
 from perdure.temporal.worker.alarm import Alarm

@@ -58,7 +58,8 @@ from perdure.core.stream_settings import StreamSettings
 from perdure.core.workflow_tasks.reports import problem_of
 from perdure.core.workflow_tasks.task import MalformedTask
 from perdure.temporal.sdk_errors import PollShutdownError, RPCError
-from perdure.temporal.slots.slots import Permit, WorkflowSlotInfo
+from perdure.temporal.slots.contexts import WorkflowSlotInfo
+from perdure.temporal.slots.dealer import Permit
 from perdure.temporal.worker.diagnostics import call_sites
 from perdure.temporal.worker.diagnostics.journal import Journal
 from perdure.temporal.worker.diagnostics.metrics import SILENT, WorkerMetrics, seconds_between

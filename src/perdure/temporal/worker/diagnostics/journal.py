@@ -1,4 +1,4 @@
-"""What one worker logs in normal life and in trouble, in the words of the official core.
+"""What one worker logs in normal life and in trouble, in the words of the compiled core.
 
 Messages, levels and targets are decided here only; people filter and search by them.
 """

@@ -1,4 +1,4 @@
-"""What one worker counts, measures and shows, under the names and labels of the official core.
+"""What one worker counts, measures and shows, under the names and labels of the compiled core.
 
 One method per fact that a part of the worker knows; names, labels and units are decided here and
 in `telemetry.core_metrics` only. All durations are in seconds. Without metrics in the runtime every

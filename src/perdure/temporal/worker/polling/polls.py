@@ -21,7 +21,7 @@ from temporalio.api.taskqueue.v1 import PollerScalingDecision
 from perdure.core.rate_limit import RateLimit
 from perdure.temporal.connection.retry import POLLS, Retries
 from perdure.temporal.sdk_errors import RPCError
-from perdure.temporal.slots.slots import Permit
+from perdure.temporal.slots.dealer import Permit
 from perdure.temporal.worker.diagnostics.metrics import PollMetrics
 from perdure.temporal.worker.polling.scaling import PollScaler
 from perdure.temporal.worker.settings import PollerCounts

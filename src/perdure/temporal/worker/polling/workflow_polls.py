@@ -17,7 +17,7 @@ from temporalio.api.workflowservice.v1 import (
     PollWorkflowTaskQueueResponse,
 )
 
-from perdure.temporal.slots.slots import Dealer, Permit
+from perdure.temporal.slots.dealer import Dealer, Permit
 from perdure.temporal.worker.diagnostics.journal import Journal
 from perdure.temporal.worker.diagnostics.metrics import WorkerMetrics
 from perdure.temporal.worker.polling.balance import PollBalance
