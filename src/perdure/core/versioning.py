@@ -36,6 +36,11 @@ class BuildId:
     build_id: str
     use_for_versioning: bool = False
 
+    @property
+    def deployment_name(self) -> str:
+        """Empty: it belongs to no deployment."""
+        return ""
+
 
 @dataclass(frozen=True, slots=True)
 class DeploymentVersion:
@@ -84,9 +89,10 @@ def version_stamp(versioning: Versioning) -> WorkerVersionStamp:
 
 
 def of_worker(versioning: Versioning) -> WorkerDeploymentVersion:
-    """This worker's own version; a worker known by its build id has no deployment."""
-    name = versioning.deployment_name if isinstance(versioning, DeploymentVersion) else ""
-    return WorkerDeploymentVersion(deployment_name=name, build_id=versioning.build_id)
+    """This worker's own version."""
+    return WorkerDeploymentVersion(
+        deployment_name=versioning.deployment_name, build_id=versioning.build_id
+    )
 
 
 def of_completed_task(completed: WorkflowTaskCompletedEventAttributes) -> WorkerDeploymentVersion:

@@ -263,7 +263,7 @@ def test_a_query_of_a_cached_run_has_no_history() -> None:
     )
     update = paginator.next_update()
     assert isinstance(update, HistoryUpdate)
-    assert update.is_empty
+    assert update.first_event_id == 0
     assert update.complete
 
 

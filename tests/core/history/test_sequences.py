@@ -253,7 +253,7 @@ def test_wft_fail_on_first_task_with_update() -> None:
 
 def test_no_events_are_the_end_of_the_replay() -> None:
     update = HistoryUpdate([], previous_started_id=0, started_id=0)
-    assert update.is_empty
+    assert update.first_event_id == 0
     assert update.peek_next_sequence(0) == []
     assert update.take_next_sequence(0) is NoSequence.REPLAY_OVER
 

@@ -160,7 +160,7 @@ def test_max_concurrent_respected(world: World) -> None:
     # Nothing starts without a permit, and a permit comes back only when lang is done.
     world.request(*(request(seq) for seq in range(1, 4)))
     first, second = world.start(), world.start()
-    assert world.manager.running == 2
+    assert world.manager.unfinished == 3
     assert world.manager.has_queued
     world.complete(second)
     world.complete(first)
@@ -324,7 +324,7 @@ def test_local_x_to_close_timeout_start_to_close(world: World) -> None:
     assert cancel.cancel.reason == ActivityCancelReason.TIMED_OUT
     assert cancel.cancel.details.is_timed_out
     # The slot is lang's until lang says that it is done.
-    assert world.manager.running == 1
+    assert world.manager.unfinished == 1
     world.complete(task)
     assert world.manager.drain() == [PermitReleased("permit-1", "activity")]
 
@@ -483,7 +483,7 @@ def test_a_forgotten_run_resolves_nothing_and_returns_its_permits(world: World) 
     world.complete(second, failed())
     world.manager.drain()
     world.manager.forget("run")
-    assert world.manager.outstanding("run") == 0
+    assert world.manager.unfinished == 1
     assert world.manager.next_deadline() is None
     assert world.manager.start_next("unused", at(9)) is None
     world.complete(first, when=9)
@@ -495,7 +495,7 @@ def test_a_request_that_comes_twice_is_run_once(world: World) -> None:
     world.request(request(), request())
     world.start()
     assert world.manager.start_next("unused", at(0)) is None
-    assert world.manager.outstanding("run") == 1
+    assert world.manager.unfinished == 1
 
 
 def test_an_answer_to_no_attempt(world: World) -> None:

@@ -163,11 +163,6 @@ class HistoryUpdate:
         self.first_event_id = events[0].event_id if events else 0
         self.last_event_id = events[-1].event_id if events else 0
 
-    @property
-    def is_empty(self) -> bool:
-        """There were never any events in it."""
-        return self.first_event_id == 0
-
     def take_next_sequence(self, from_id: int) -> TaskSequence | NoSequence:
         """The sequence after the event `from_id`; it is gone from the update afterwards."""
         end = self._end_of_next(from_id)

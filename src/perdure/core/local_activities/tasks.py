@@ -123,18 +123,9 @@ class LocalActivities:
         return not (self._entries or self._attempts or self._cancellations)
 
     @property
-    def running(self) -> int:
-        """Attempts under way in lang, stray ones included."""
-        return len(self._attempts)
-
-    @property
     def unfinished(self) -> int:
         """How many, at least, are not over or still run in lang although nobody wants them."""
         return max(len(self._entries), len(self._attempts))
-
-    def outstanding(self, run_id: str) -> int:
-        """Local activities of the run that are not over."""
-        return len(self._runs.get(run_id, ()))
 
     def wants(self, token: bytes) -> bool:
         """Somebody waits for the result of this attempt."""

@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from perdure.core.versioning import DeploymentVersion
 from perdure.temporal.slots.contexts import SlotDeploymentVersion, SlotReserveCtx
 from perdure.temporal.slots.dealer import Dealer
 from perdure.temporal.slots.suppliers import Suppliers
@@ -65,8 +64,7 @@ class Dealers:
     def _dealer(self, kind: str, config: SlotSupplier, places: int | None = None) -> Dealer:
         settings = self._settings
         versioning = settings.versioning
-        name = versioning.deployment_name if isinstance(versioning, DeploymentVersion) else ""
-        version = SlotDeploymentVersion(name, versioning.build_id)
+        version = SlotDeploymentVersion(versioning.deployment_name, versioning.build_id)
 
         def context(sticky: bool) -> SlotReserveCtx:
             return SlotReserveCtx(

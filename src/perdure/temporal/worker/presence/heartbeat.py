@@ -25,7 +25,6 @@ from temporalio.api.worker.v1 import (
 )
 from temporalio.service import __version__
 
-from perdure.core.versioning import DeploymentVersion
 from perdure.temporal.slots.resource_control import Usage
 from perdure.temporal.worker.presence.environment import environment
 from perdure.temporal.worker.presence.tally import SlotTally, Tally
@@ -140,8 +139,9 @@ class WorkerPulse:
 
 def _version(settings: WorkerSettings) -> WorkerDeploymentVersion:
     versioning = settings.versioning
-    name = versioning.deployment_name if isinstance(versioning, DeploymentVersion) else ""
-    return WorkerDeploymentVersion(deployment_name=name, build_id=versioning.build_id)
+    return WorkerDeploymentVersion(
+        deployment_name=versioning.deployment_name, build_id=versioning.build_id
+    )
 
 
 def _supplier_kinds(tuner: TunerHolder) -> dict[str, str]:
