@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from temporalio.envconfig import ClientConfig, ClientConfigProfile
 from temporalio.service import TLSConfig
-from tests.temporal.cores import on_both_cores
+from tests.temporal.support.cores import on_both_cores
 
 from perdure.temporal.sdk_errors import ConfigError
 

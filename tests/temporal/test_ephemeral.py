@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 import pytest
 from temporalio.testing import WorkflowEnvironment
-from tests.temporal.cores import on_both_cores
+from tests.temporal.support.cores import on_both_cores
 
 from perdure.temporal.errors import ServerBinaryMissing
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import temporalio
 from temporalio.service import BridgeRPCError  # type: ignore[attr-defined]
-from tests.temporal.cores import SCRIPTS, on_both_cores
+from tests.temporal.support.cores import SCRIPTS, on_both_cores
 
 from perdure.temporal import install, installed
 

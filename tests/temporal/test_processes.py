@@ -7,7 +7,7 @@ import sys
 import textwrap
 
 import pytest
-from tests.temporal.cores import on_both_cores
+from tests.temporal.support.cores import on_both_cores
 
 HEAD = """
 import perdure.temporal

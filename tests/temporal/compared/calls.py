@@ -20,7 +20,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.bridge import services_generated
 from temporalio.client import Client
 from temporalio.service import RPCError
-from tests.temporal.wire import StubServer, stub_server
+from tests.temporal.support.wire import StubServer, stub_server
 
 SERVICES = ("Workflow", "Operator", "Cloud", "Test", "Health")
 METADATA: list[Any] = [

@@ -17,7 +17,7 @@ from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerDeploymentConfig
-from tests.temporal.fake_server import FakeServer, Refused, fake_server
+from tests.temporal.support.fake_server import FakeServer, Refused, fake_server
 
 SILENT = Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(filter="off")))
 NAMES = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}")

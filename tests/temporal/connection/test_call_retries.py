@@ -12,7 +12,7 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig
 from temporalio.service import RetryConfig, RPCError, RPCStatusCode
-from tests.temporal.wire import StubServer, stub_server
+from tests.temporal.support.wire import StubServer, stub_server
 
 AWAY = (grpc.StatusCode.UNAVAILABLE, "away")
 WRONG = (grpc.StatusCode.INVALID_ARGUMENT, "wrong")

@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 import pytest
-from tests.temporal.cores import on_both_cores
+from tests.temporal.support.cores import on_both_cores
 
 # Task polls belong to workers, whose deadline both cores agree on; users do not call them.
 TASK_POLLS = [f"Workflow poll_{kind}_task_queue" for kind in ("activity", "nexus", "workflow")]

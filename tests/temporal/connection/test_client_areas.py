@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 import pytest
-from tests.temporal.cores import on_both_cores
+from tests.temporal.support.cores import on_both_cores
 
 AREAS = [
     "starting",

@@ -14,7 +14,7 @@ from temporalio.api.workflowservice.v1 import (
     PollActivityTaskQueueResponse,
     PollNexusTaskQueueResponse,
 )
-from tests.temporal.fake_server import FakeServer, Refused, fake_server
+from tests.temporal.support.fake_server import FakeServer, Refused, fake_server
 
 from perdure.temporal.connection.kept_answer import kept_answer
 from perdure.temporal.slots.dealer import Dealer, Permit

@@ -29,7 +29,7 @@ from temporalio.service import (
     RPCStatusCode,
     TLSConfig,
 )
-from tests.temporal.wire import DATA, PING, StubServer, frames, relay, stub_server
+from tests.temporal.support.wire import DATA, PING, StubServer, frames, relay, stub_server
 
 AUTHORITY = trustme.CA()
 STRANGER = trustme.CA()

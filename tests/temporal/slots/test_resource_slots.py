@@ -18,7 +18,7 @@ from temporalio.worker import (
     Worker,
     WorkerTuner,
 )
-from tests.temporal import sample
+from tests.temporal.support import sample
 
 from perdure.temporal.errors import PackageMissing
 from perdure.temporal.slots.contexts import SlotDeploymentVersion, SlotReserveCtx

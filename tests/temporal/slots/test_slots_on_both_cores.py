@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.temporal.cores import on_both_cores
+from tests.temporal.support.cores import on_both_cores
 
 
 async def test_custom_suppliers_and_refused_workers(server: str) -> None:

@@ -29,7 +29,7 @@ from temporalio.runtime import (
     TelemetryConfig,
     TelemetryFilter,
 )
-from tests.temporal.otlp_collector import Collector, metrics, over_grpc, over_http, plain
+from tests.temporal.support.otlp_collector import Collector, metrics, over_grpc, over_http, plain
 
 from perdure.temporal.ephemeral import _free_port
 from perdure.temporal.errors import PackageMissing

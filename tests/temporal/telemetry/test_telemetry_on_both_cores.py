@@ -6,7 +6,7 @@ import asyncio
 from collections import defaultdict
 from typing import Any
 
-from tests.temporal.cores import on_both_cores
+from tests.temporal.support.cores import on_both_cores
 
 from perdure.temporal.telemetry.core_metrics import CATALOGUE
 

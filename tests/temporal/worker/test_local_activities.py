@@ -11,7 +11,7 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHandle, WorkflowHistory
 from temporalio.worker import Replayer, Worker
-from tests.temporal.local_sample import ACTIVITIES, EXPECTED, Local
+from tests.temporal.support.local_sample import ACTIVITIES, EXPECTED, Local
 
 SHORT = timedelta(seconds=1)
 

@@ -11,7 +11,7 @@ from temporalio import activity
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.client import Client
 from temporalio.worker import Worker
-from tests.temporal.fake_server import FakeServer, fake_server
+from tests.temporal.support.fake_server import FakeServer, fake_server
 
 MANY = 2000
 STORM = 1000

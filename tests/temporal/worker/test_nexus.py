@@ -28,8 +28,8 @@ from temporalio.worker import (
     WorkerTuner,
 )
 from tests.core.support.official import needs_official_core
-from tests.temporal.nexus_sample import WORKFLOWS, Ask, Call, Desk, SendOrder, Threads
-from tests.temporal.nexus_stories import (
+from tests.temporal.support.nexus_sample import WORKFLOWS, Ask, Call, Desk, SendOrder, Threads
+from tests.temporal.support.nexus_stories import (
     STORIES,
     Told,
     create_endpoint,
@@ -63,7 +63,7 @@ async def test_every_call_ends_as_on_the_compiled_core(server: str, client: Clie
     compiled = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "tests.temporal.nexus_stories",
+        "tests.temporal.support.nexus_stories",
         server,
         cwd=ROOT,
         stdin=asyncio.subprocess.PIPE,

@@ -14,8 +14,8 @@ from temporalio.api.workflowservice.v1 import PollNexusTaskQueueResponse
 from temporalio.bridge.proto.nexus import NexusTaskCompletion
 from temporalio.client import Client
 from temporalio.worker import Worker
-from tests.temporal.fake_server import FakeServer, Refused, fake_server
-from tests.temporal.nexus_sample import Desk
+from tests.temporal.support.fake_server import FakeServer, Refused, fake_server
+from tests.temporal.support.nexus_sample import Desk
 
 COMPLETED, FAILED = "RespondNexusTaskCompleted", "RespondNexusTaskFailed"
 NOT_FOUND = 5

@@ -11,7 +11,7 @@ from temporalio.client import Client
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 from temporalio.workflow import NondeterminismError
-from tests.temporal import sample
+from tests.temporal.support import sample
 from tests.temporal.worker.test_replay import record
 
 

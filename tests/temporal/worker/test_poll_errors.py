@@ -17,9 +17,9 @@ from temporalio.api.common.v1 import WorkflowExecution, WorkflowType
 from temporalio.api.history.v1 import History
 from temporalio.client import Client
 from temporalio.worker import PollerBehaviorSimpleMaximum, Worker
-from tests.temporal import sample
-from tests.temporal.fake_server import FakeServer, Refused, fake_server
-from tests.temporal.nexus_sample import Desk
+from tests.temporal.support import sample
+from tests.temporal.support.fake_server import FakeServer, Refused, fake_server
+from tests.temporal.support.nexus_sample import Desk
 
 from perdure.temporal.connection import retry
 from perdure.temporal.worker.polling import polls

@@ -19,8 +19,8 @@ from temporalio.api.enums.v1 import TaskQueueKind
 from temporalio.client import Client
 from temporalio.worker import PollerBehaviorAutoscaling, Worker
 from tests.core.support.history_builder import HistoryBuilder
-from tests.temporal import sample
-from tests.temporal.fake_server import FakeServer, Refused, fake_server
+from tests.temporal.support import sample
+from tests.temporal.support.fake_server import FakeServer, Refused, fake_server
 
 from perdure.temporal.worker.polling import polls
 

@@ -17,7 +17,7 @@ from temporalio.client import Client, WorkflowHistory
 from temporalio.worker import Replayer, Worker
 from temporalio.workflow import NondeterminismError
 from tests.core.support.history_builder import HistoryBuilder
-from tests.temporal import sample
+from tests.temporal.support import sample
 
 from perdure.temporal.worker.replay import InvalidHistory, task_of
 
@@ -141,7 +141,7 @@ import asyncio, sys
 from pathlib import Path
 from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer
-from tests.temporal import sample
+from tests.temporal.support import sample
 import temporalio.bridge.temporal_sdk_bridge as bridge
 
 async def main() -> None:

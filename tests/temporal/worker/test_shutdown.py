@@ -31,8 +31,8 @@ from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig
 from temporalio.service import RetryConfig
 from temporalio.worker import Worker
 from tests.core.support.history_builder import HistoryBuilder
-from tests.temporal import sample
-from tests.temporal.fake_server import FakeServer, Refused, fake_server
+from tests.temporal.support import sample
+from tests.temporal.support.fake_server import FakeServer, Refused, fake_server
 
 from perdure.temporal.sdk_errors import PollShutdownError
 from perdure.temporal.worker import ending

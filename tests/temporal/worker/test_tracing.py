@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from temporalio.client import Client
 from temporalio.worker import Worker
-from tests.temporal import sample
+from tests.temporal.support import sample
 
 from perdure.temporal.errors import RecordFolderUnusable
 from perdure.temporal.replay_inputs import main

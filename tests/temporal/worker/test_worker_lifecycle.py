@@ -21,7 +21,7 @@ from temporalio.worker import (
     Worker,
     WorkerDeploymentConfig,
 )
-from tests.temporal import sample
+from tests.temporal.support import sample
 
 from perdure.temporal.sdk_errors import PollShutdownError
 from perdure.temporal.slots.dealer import Permit

@@ -22,7 +22,7 @@ from temporalio.client import (
 )
 from temporalio.exceptions import ApplicationError, CancelledError, TerminatedError
 from temporalio.worker import Replayer, Worker
-from tests.temporal import sample
+from tests.temporal.support import sample
 
 
 class Bench:

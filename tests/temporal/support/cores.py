@@ -16,8 +16,8 @@ from typing import Any
 
 __all__ = ["SCRIPTS", "on_both_cores"]
 
-SCRIPTS = Path(__file__).parent / "compared"
-_ROOT = Path(__file__).parents[2]
+SCRIPTS = Path(__file__).parents[1] / "compared"
+_ROOT = Path(__file__).parents[3]
 # The compiled core now and then aborts the process while its interpreter ends.
 _AND_LEAVE = """
 import os, runpy, sys

@@ -1,7 +1,8 @@
 """Calls of Nexus operations, and how each of them ends: the same on every core.
 
-As a program (`python -m tests.temporal.nexus_stories ADDRESS`) it tells them on the compiled core,
-prints what it saw, reads the histories another core has left, replays them and prints how many.
+As a program (`python -m tests.temporal.support.nexus_stories ADDRESS`) it tells them on the
+compiled core, prints what it saw, reads the histories another core has left, replays them and
+prints how many.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from temporalio.api.operatorservice.v1 import CreateNexusEndpointRequest
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, WorkflowHistory
 from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 from temporalio.worker import Replayer, Worker
-from tests.temporal.nexus_sample import WORKFLOWS, Ask, Call, Desk, Threads
+from tests.temporal.support.nexus_sample import WORKFLOWS, Ask, Call, Desk, Threads
 
 __all__ = [
     "STORIES",
