@@ -16,9 +16,9 @@ from temporalio.bridge.proto.workflow_commands.workflow_commands_pb2 import Work
 from perdure.core.errors import MalformedCommand
 from perdure.core.evidence import CallSite
 
-__all__ = ["NO_ANNOTATIONS", "TERMINAL_VARIANTS", "Annotations", "LangCommand", "parse_command"]
+__all__ = ["NO_ANNOTATIONS", "Annotations", "LangCommand", "parse_command"]
 
-TERMINAL_VARIANTS: Final = frozenset(
+_TERMINAL_VARIANTS: Final = frozenset(
     {
         "complete_workflow_execution",
         "fail_workflow_execution",
@@ -82,7 +82,7 @@ class LangCommand:
     @property
     def is_terminal(self) -> bool:
         """True if the workflow ends with this command."""
-        return self.variant in TERMINAL_VARIANTS
+        return self.variant in _TERMINAL_VARIANTS
 
     @property
     def is_query_answer(self) -> bool:

@@ -21,9 +21,9 @@ from perdure.core.machines.fields import first_detail
 from perdure.core.machines.host import Host
 from perdure.core.machines.machine import Machine, Table
 
-__all__ = ["PATCH_MARKER", "PatchMachine", "PatchMarker", "read_patch_marker"]
+__all__ = ["PatchMachine", "PatchMarker", "read_patch_marker"]
 
-PATCH_MARKER: Final = "core_patch"
+_PATCH_MARKER: Final = "core_patch"
 _DATA: Final = "patch-data"
 
 
@@ -57,7 +57,7 @@ def read_patch_marker(event: HistoryEvent) -> PatchMarker | None:
     if event.event_type != EventType.EVENT_TYPE_MARKER_RECORDED:
         return None
     attributes = event.marker_recorded_event_attributes
-    if attributes.marker_name != PATCH_MARKER:
+    if attributes.marker_name != _PATCH_MARKER:
         return None
     details = attributes.details
     try:
@@ -123,7 +123,7 @@ class PatchMachine(Machine):
     def _build(self) -> Command:
         command = self.new_command(CommandType.COMMAND_TYPE_RECORD_MARKER)
         attributes = command.record_marker_command_attributes
-        attributes.marker_name = PATCH_MARKER
+        attributes.marker_name = _PATCH_MARKER
         data = attributes.details[_DATA].payloads.add()
         data.metadata["encoding"] = b"json/plain"
         text = {"id": self.patch_id, "deprecated": self.deprecated}

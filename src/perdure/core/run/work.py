@@ -30,7 +30,7 @@ from perdure.core.history.paginator import BrokenPages
 from perdure.core.history.sequences import HistoryUpdate
 from perdure.core.run.answers import Outbox, RunAnswers
 from perdure.core.run.history import RunHistory
-from perdure.core.run.local_work import RunLocals
+from perdure.core.run.locals import RunLocals
 from perdure.core.run.workflow_machines import WorkflowMachines
 from perdure.core.workflow_tasks.completion import MalformedCompletion, Succeeded
 from perdure.core.workflow_tasks.task import HeldTask, OutstandingTask

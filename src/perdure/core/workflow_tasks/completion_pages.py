@@ -14,9 +14,9 @@ from temporalio.api.workflowservice.v1.request_response_pb2 import (
     RespondWorkflowTaskCompletedRequest,
 )
 
-__all__ = ["COMPLETION_TOO_LARGE", "PAGE_SIZE", "Pages", "pages_of"]
+__all__ = ["COMPLETION_TOO_LARGE", "Pages", "pages_of"]
 
-PAGE_SIZE: Final = 4 * 1024 * 1024 - 512 * 1024
+_PAGE_SIZE: Final = 4 * 1024 * 1024 - 512 * 1024
 """The most bytes of commands in a page; the rest of a gRPC message is left for everything else."""
 
 COMPLETION_TOO_LARGE: Final = "Workflow task completion exceeds the namespace size limit"
@@ -32,7 +32,7 @@ class Pages:
 
 
 def pages_of(
-    request: RespondWorkflowTaskCompletedRequest, page_size: int = PAGE_SIZE
+    request: RespondWorkflowTaskCompletedRequest, page_size: int = _PAGE_SIZE
 ) -> Pages | None:
     """The pages of an answer; None when it is to be sent whole."""
     if request.ByteSize() <= page_size or not request.commands:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Any, Final
 
-__all__ = ["LONG_POLLS", "TASK_POLLS", "Rpc", "UnknownRpc", "find"]
+__all__ = ["TASK_POLLS", "Rpc", "UnknownRpc", "find"]
 
 _SERVICES: Final = {
     "workflow": ("temporal.api.workflowservice.v1.WorkflowService", "WorkflowService"),
@@ -30,7 +30,7 @@ _ROUTED: Final = frozenset(
 TASK_POLLS: Final = frozenset(
     {"poll_workflow_task_queue", "poll_activity_task_queue", "poll_nexus_task_queue"}
 )
-LONG_POLLS: Final = TASK_POLLS | {
+_LONG_POLLS: Final = TASK_POLLS | {
     "execute_multi_operation",
     "poll_workflow_execution_time_skipping",
     "update_workflow_execution",
@@ -60,7 +60,7 @@ class Rpc:
         """Whether the server may hold the answer back for about a minute."""
         if self.name == "get_workflow_execution_history" and self.request_type is not None:
             return bool(self.request_type.FromString(request).wait_new_event)
-        return self.name in LONG_POLLS
+        return self.name in _LONG_POLLS
 
     def namespace(self, request: bytes) -> str | None:
         """The namespace a request is for, maybe an empty one; None where none routes it."""

@@ -26,7 +26,7 @@ from perdure.temporal.worker.service import WorkflowService
 from perdure.temporal.worker.settings import PollerCounts, WorkerSettings
 from perdure.temporal.worker.workflows import WorkflowShell
 
-__all__ = ["WorkflowPolls", "shares", "workflow_poll"]
+__all__ = ["WorkflowPolls", "shares"]
 
 
 class WorkflowPolls:
@@ -84,7 +84,7 @@ class WorkflowPolls:
     def _of_kind(
         self, counts: PollerCounts, *, sticky: bool
     ) -> Pollers[PollWorkflowTaskQueueResponse]:
-        request = workflow_poll(self._settings, sticky=sticky)
+        request = _workflow_poll(self._settings, sticky=sticky)
 
         def deliver(task: PollWorkflowTaskQueueResponse, permit: Permit) -> None:
             self._workflows.new_task(task, permit, sticky=sticky)
@@ -158,7 +158,7 @@ def shares(settings: WorkerSettings) -> list[tuple[PollerCounts, bool]]:
     ]
 
 
-def workflow_poll(settings: WorkerSettings, *, sticky: bool) -> PollWorkflowTaskQueueRequest:
+def _workflow_poll(settings: WorkerSettings, *, sticky: bool) -> PollWorkflowTaskQueueRequest:
     """The request of a poll of the task queue, or of the worker's own sticky one."""
     if sticky:
         queue = TaskQueue(

@@ -27,9 +27,9 @@ from perdure.core.run.answers import Outbox
 from perdure.core.run.workflow_machines import WorkflowMachines
 from perdure.core.workflow_tasks.task import OutstandingTask
 
-__all__ = ["HEARTBEAT_FRACTION", "RunLocals"]
+__all__ = ["RunLocals"]
 
-HEARTBEAT_FRACTION: Final = 0.8
+_HEARTBEAT_FRACTION: Final = 0.8
 """Part of the task's time-out after which the server is told that local activities still run."""
 
 _TASK_TIMEOUT: Final = 10.0
@@ -94,7 +94,7 @@ class RunLocals:
             limit = seconds(timeout) if timeout is not None else 0.0
             if limit <= 0:
                 limit = _TASK_TIMEOUT
-            at = task.received_at + HEARTBEAT_FRACTION * limit
+            at = task.received_at + _HEARTBEAT_FRACTION * limit
             self._outbox.emit(SetHeartbeat(self._run_id, task.token, at))
 
     # --- Requests and results -------------------------------------------------------------------
