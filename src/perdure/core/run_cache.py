@@ -54,7 +54,7 @@ class RunCache:
         """The run has left."""
         del self._runs[run.run_id]
 
-    # --- Places ---------------------------------------------------------------------------------
+    # Places
 
     @property
     def waiting(self) -> list[str]:

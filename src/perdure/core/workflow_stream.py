@@ -136,7 +136,7 @@ class WorkflowStream:
         busy = [run.run_id for run in self._cache if run.has_pending_work(ignore_evictions=ignore)]
         return list(dict.fromkeys([*busy, *self._cache.waiting, *self._reader.run_ids]))
 
-    # --- What runs ask for (`Desk`) -------------------------------------------------------------
+    # What runs ask for
 
     def emit(self, action: Action) -> None:
         self._out.append(action)
@@ -145,7 +145,7 @@ class WorkflowStream:
         run = self._cache[run_id]
         self._fetches[self._reader.fetch(run.workflow_id, run_id, token)] = run
 
-    # --- Tasks ----------------------------------------------------------------------------------
+    # Tasks
 
     def _on_new_task(self, given: NewTask) -> None:
         self._reader.read(prepare(given.task), given.permit, given.received_at)
@@ -194,7 +194,7 @@ class WorkflowStream:
         self._cache.add(run)
         return run
 
-    # --- Pages ----------------------------------------------------------------------------------
+    # Pages
 
     def _on_page_fetched(self, given: PageFetched) -> None:
         run = self._fetches.pop(given.fetch, None)
@@ -233,7 +233,7 @@ class WorkflowStream:
             self.emit(FailTask(work.run_id, request, unstored=True))
         self.emit(ReleasePermit(unread.permit))
 
-    # --- Answers --------------------------------------------------------------------------------
+    # Answers
 
     def _on_completed(self, given: Completed) -> None:
         done = validate(given.completion, given.sites)
@@ -269,7 +269,7 @@ class WorkflowStream:
             return
         self._reader.read(work, permit, received_at)
 
-    # --- The rest of the inputs -----------------------------------------------------------------
+    # The rest of the inputs
 
     def _on_local_resolved(self, given: LocalResolved) -> None:
         run = self._cache.get(given.run_id)
@@ -301,7 +301,7 @@ class WorkflowStream:
     def _on_pollers_stopped(self, _given: PollersStopped) -> None:
         self._pollers_stopped = True
 
-    # --- The cache ------------------------------------------------------------------------------
+    # The cache
 
     def _do(self, run: ManagedRun, step: Callable[..., object], *given: object) -> object:
         """One step of a run. Raises `MalformedCompletion`, which is lang's fault, not the run's."""

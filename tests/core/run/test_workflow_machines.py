@@ -58,7 +58,7 @@ def begun() -> HistoryBuilder:
     return built
 
 
-# --- Plain runs ---------------------------------------------------------------------------------
+# Plain runs
 
 
 def test_single_timer() -> None:
@@ -198,7 +198,7 @@ def test_jobs_are_in_appropriate_order() -> None:
     assert found == ["notify_has_patch", "signal_workflow", "fire_timer"]
 
 
-# --- Activations --------------------------------------------------------------------------------
+# Activations
 
 
 def test_history_byte_size_and_can_suggestion_in_activation() -> None:
@@ -324,7 +324,7 @@ def test_deployment_versions_of_history(newest: bool) -> None:
     assert versioned(driver) == ("mine", "b3")
 
 
-# --- What history may hold ----------------------------------------------------------------------
+# What history may hold
 
 
 def test_ignorable_events_are_ok() -> None:
@@ -388,7 +388,7 @@ def test_failed_and_timed_out_tasks_never_move_the_clock() -> None:
     assert driver.machines.current_started_event_id == 9
 
 
-# --- Search attributes --------------------------------------------------------------------------
+# Search attributes
 
 
 def upsert(**values: object) -> WorkflowCommand:
@@ -421,7 +421,7 @@ def test_users_cannot_set_the_attribute_of_patches() -> None:
     assert not attributes.search_attributes.indexed_fields
 
 
-# --- Updates ------------------------------------------------------------------------------------
+# Updates
 
 
 def answer_update(instance_id: str = "update", **answer: Any) -> WorkflowCommand:

@@ -239,7 +239,7 @@ class ActivityMachine(Machine):
         """Lang does not want the activity any more."""
         self.on_command(self._cancel_event, command)
 
-    # --- Effects --------------------------------------------------------------------------------
+    # Effects
 
     def queue_schedule(self, _: None) -> None:
         self.host.queue_command(
@@ -308,7 +308,7 @@ class ActivityMachine(Machine):
         if resolution is not None:
             activity_cancelled(resolution.cancelled.failure, self._identity)
 
-    # --- Parts ----------------------------------------------------------------------------------
+    # Parts
 
     def _resolution(self) -> ActivityResolution | None:
         """Where the outcome goes; None when lang was given one already."""

@@ -122,7 +122,7 @@ class CancelExternalMachine(Machine):
     def describe(self) -> str:
         return f"CancelExternal(seq {self.seq}, workflow {self._target.workflow_id!r})"
 
-    # --- Effects --------------------------------------------------------------------------------
+    # Effects
 
     def queue(self, _: None) -> None:
         self.host.queue_command(

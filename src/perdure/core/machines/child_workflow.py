@@ -184,7 +184,7 @@ class ChildWorkflowMachine(Machine):
         """Lang does not want the child any more."""
         self.on_command(self._cancel_event, command)
 
-    # --- Effects --------------------------------------------------------------------------------
+    # Effects
 
     def queue_start(self, _: None) -> None:
         self.host.queue_command(
@@ -270,7 +270,7 @@ class ChildWorkflowMachine(Machine):
         self.request_cancel(command)
         self._resolve_cancelled(None)
 
-    # --- Parts ----------------------------------------------------------------------------------
+    # Parts
 
     def _result(self) -> ChildWorkflowResult:
         job = self.host.new_job().resolve_child_workflow_execution

@@ -215,7 +215,7 @@ class LocalActivityMachine(Machine):
         """Nothing of history is left: run it."""
         self.fire(E.LIVE_TASK_STARTED)
 
-    # --- Effects --------------------------------------------------------------------------------
+    # Effects
 
     def request(self, _: None) -> None:
         self._local.request_local(self)
@@ -303,7 +303,7 @@ class LocalActivityMachine(Machine):
         if told is not None:
             told.payload = told.failure = None
 
-    # --- Parts ----------------------------------------------------------------------------------
+    # Parts
 
     def _wrapped(self, failure: Failure | None, *, is_over: bool) -> Failure | None:
         """Bare time-outs and cancellations become failures of this activity.

@@ -134,7 +134,7 @@ class Machine:
         self.annotations = annotations
         self.state = int(self.table.initial)
 
-    # --- Events ---------------------------------------------------------------------------------
+    # Events
 
     def fire(self, event: int, subject: Any = None) -> None:
         """Takes the transition for `event`, whose effect gets `subject`.
@@ -189,7 +189,7 @@ class Machine:
         """Lang does not want the thing any more. Raises `FatalError` where that cannot be said."""
         raise FatalError(f"{self.describe()} cannot be cancelled by {command.variant}")
 
-    # --- What the container asks ------------------------------------------------------------------
+    # What the container asks
 
     @property
     def is_final(self) -> bool:
@@ -210,7 +210,7 @@ class Machine:
         """What the machine is about, for the texts of errors."""
         return self.table.name
 
-    # --- For effects -----------------------------------------------------------------------------
+    # For effects
 
     def new_command(
         self, command_type: CommandType.ValueType, annotations: Annotations | None = None

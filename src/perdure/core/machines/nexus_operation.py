@@ -198,7 +198,7 @@ class NexusOperationMachine(Machine):
             self._cancelled = True
             self.on_command(self._cancel_event, command)
 
-    # --- Effects: what happened -----------------------------------------------------------------
+    # Effects: what happened
 
     def queue_schedule(self, _: None) -> None:
         self.host.queue_command(
@@ -261,7 +261,7 @@ class NexusOperationMachine(Machine):
     def resolve_start_timed_out(self, event: HistoryEvent) -> None:
         self._fail_start(event.nexus_operation_timed_out_event_attributes.failure)
 
-    # --- Effects: cancelling --------------------------------------------------------------------
+    # Effects of a cancellation
 
     def resolve_unsent(self, _: LangCommand) -> None:
         failure = Failure()
@@ -293,7 +293,7 @@ class NexusOperationMachine(Machine):
         job.seq = self.seq
         self._fill(job.result.failed, "Nexus operation cancellation request failed", cause)
 
-    # --- Parts ----------------------------------------------------------------------------------
+    # Parts
 
     def _take_answer(self) -> bool:
         """True once: lang is told one outcome."""

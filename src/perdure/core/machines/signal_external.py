@@ -113,7 +113,7 @@ class SignalExternalMachine(Machine):
         """Lang does not want the signal to be sent."""
         self.on_command(E.CANCEL, command)
 
-    # --- Effects --------------------------------------------------------------------------------
+    # Effects
 
     def queue(self, _: None) -> None:
         self.host.queue_command(

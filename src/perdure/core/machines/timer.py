@@ -101,7 +101,7 @@ class TimerMachine(Machine):
         """Lang does not want the timer any more."""
         self.on_command(E.CANCEL, command)
 
-    # --- Effects --------------------------------------------------------------------------------
+    # Effects
 
     def queue_start(self, _: None) -> None:
         self.host.queue_command(self, CommandType.COMMAND_TYPE_START_TIMER, self._build_start)

@@ -134,7 +134,7 @@ class UpdateMachine(Machine):
             raise FatalError(f"the answer to {self.describe()} is empty")
         self.on_command(event, command)
 
-    # --- Effects --------------------------------------------------------------------------------
+    # Effects
 
     def accept(self, command: LangCommand) -> None:
         acceptance = Acceptance(
@@ -164,7 +164,7 @@ class UpdateMachine(Machine):
         response.outcome.failure.CopyFrom(failure)
         self._say("complete", response, command.annotations)
 
-    # --- Parts ----------------------------------------------------------------------------------
+    # Parts
 
     def _tell_lang(self) -> None:
         request = self._request

@@ -73,7 +73,7 @@ class WorkflowTaskMachine(Machine):
         self._started_event_id = 0
         self._started_at = 0
 
-    # --- Effects --------------------------------------------------------------------------------
+    # Effects
 
     def start(self, event: HistoryEvent) -> None:
         if not event.HasField("event_time"):

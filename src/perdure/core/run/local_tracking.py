@@ -41,7 +41,7 @@ class LocalTracking:
         """How many results the workflow task waits for."""
         return len(self._outstanding)
 
-    # --- The manager ----------------------------------------------------------------------------
+    # The manager
 
     def request(self, machine: LocalActivityMachine) -> None:
         self._outstanding.add(machine.seq)
@@ -74,7 +74,7 @@ class LocalTracking:
         """True if somebody waits for the manager's result."""
         return seq in self._outstanding
 
-    # --- History --------------------------------------------------------------------------------
+    # History
 
     def seen_ahead(self, marker: LocalMarker) -> None:
         """A marker of the next sequence."""

@@ -73,7 +73,7 @@ class RunLocals:
         """True if the task at hand waits for results."""
         return self._machines.outstanding_local_activities > 0
 
-    # --- The task -------------------------------------------------------------------------------
+    # The task
 
     def task_began(self) -> None:
         """Every new task starts the time for its own renewal."""
@@ -97,7 +97,7 @@ class RunLocals:
             at = task.received_at + _HEARTBEAT_FRACTION * limit
             self._outbox.emit(SetHeartbeat(self._run_id, task.token, at))
 
-    # --- Requests and results -------------------------------------------------------------------
+    # Requests and results
 
     def request(self) -> None:
         """Hand on what the machines ask for."""
@@ -115,7 +115,7 @@ class RunLocals:
         """The result that lang hears of next; it is gone afterwards."""
         return self._results.popleft() if self._results else None
 
-    # --- Leaving the cache ----------------------------------------------------------------------
+    # Leaving the cache
 
     def may_leave(self) -> bool:
         """True if nothing local of the run can surface any more; else it is seen to that."""

@@ -73,7 +73,7 @@ class ManagedRun(RunWork):
         self.buffer = TaskBuffer()
         self.ended = False
 
-    # --- What the stream asks --------------------------------------------------------------------
+    # What the stream asks
 
     @property
     def is_busy(self) -> bool:
@@ -94,7 +94,7 @@ class ManagedRun(RunWork):
             return self.waiting is not None and self.waiting is not Waiting.LANG_EVICTION
         return self.waiting is not None or self.eviction is not None
 
-    # --- What happens to it ----------------------------------------------------------------------
+    # What happens to it
 
     def accept(self, task: HeldTask) -> None:
         """A new task: it waits until the run is free, which may be at once."""
@@ -180,7 +180,7 @@ class ManagedRun(RunWork):
         name = "workflow_endtoend_latency"
         self._desk.emit(Measured(name, self.workflow_type, since, by_wall_clock=True))
 
-    # --- What comes next -------------------------------------------------------------------------
+    # What comes next
 
     def advance(self) -> None:
         """Do whatever can be done; see the module for the order."""

@@ -84,7 +84,7 @@ class RunState:
         self._local = LocalTracking(run)
         self._updates = Updates(self)
 
-    # --- What lang gets --------------------------------------------------------------------------
+    # What lang gets
 
     @property
     def has_jobs(self) -> bool:
@@ -139,7 +139,7 @@ class RunState:
         """How long one workflow task may take; None before the first event."""
         return self.started.workflow_task_timeout if self.started is not None else None
 
-    # --- What the server gets --------------------------------------------------------------------
+    # What the server gets
 
     def outgoing_commands(self) -> list[Command]:
         """The server commands that history has not confirmed yet, in order."""
@@ -168,7 +168,7 @@ class RunState:
         """Takes the requests for the manager of local activities, in order."""
         return self._local.drain()
 
-    # --- Flags -----------------------------------------------------------------------------------
+    # Flags
 
     def record_lang_flags(self, flags: Sequence[int]) -> None:
         """Flags that lang used for the first time in this run."""
@@ -178,7 +178,7 @@ class RunState:
         """True if commands that follow the end of the workflow in one activation are sent too."""
         return self._flags.try_use(CoreFlag.MOVE_TERMINAL_COMMANDS, record=not self.replaying)
 
-    # --- What machines ask -----------------------------------------------------------------------
+    # What machines ask
 
     def new_job(self) -> WorkflowActivationJob:
         job = WorkflowActivationJob()
@@ -218,7 +218,7 @@ class RunState:
     def send_message(self, message: Message) -> None:
         self._updates.send(message)
 
-    # --- What machines of local activities ask ---------------------------------------------------
+    # What machines of local activities ask
 
     @property
     def time_now(self) -> int:

@@ -135,7 +135,7 @@ class RunWork:
         self._fresh = False
         self._slot_goes_on = False
 
-    # --- Leaving ---------------------------------------------------------------------------------
+    # Leaving
 
     def request_eviction(self, eviction: Eviction) -> None:
         """Have the run leave the cache as soon as it may; a later reason replaces an earlier."""
@@ -159,7 +159,7 @@ class RunWork:
         else:
             self._break(unexpected, in_completion=in_completion)
 
-    # --- A task, from its beginning to its answer ------------------------------------------------
+    # A task, from its beginning to its answer
 
     def _start(self, task: HeldTask) -> None:
         work = task.work
@@ -247,7 +247,7 @@ class RunWork:
             self.locals.hold_task = has_locals
             self._settle(task_is_over=False)
 
-    # --- Pages -----------------------------------------------------------------------------------
+    # Pages
 
     def page_fetched(self, events: Sequence[HistoryEvent], next_page_token: bytes) -> None:
         """The page that was asked for is there."""
@@ -295,7 +295,7 @@ class RunWork:
         else:
             self.locals.request()
 
-    # --- The end of a task -----------------------------------------------------------------------
+    # The end of a task
 
     def _settle(self, *, task_is_over: bool) -> None:
         """What was awaited has come: the task may be over, and the run may be free."""
@@ -335,7 +335,7 @@ class RunWork:
     def _measure(self, name: str, since: float) -> None:
         self._desk.emit(Measured(name, self.workflow_type, since))
 
-    # --- Failures --------------------------------------------------------------------------------
+    # Failures
 
     def _break(self, error: FatalError | NondeterminismError, *, in_completion: bool) -> None:
         """The machines cannot go on with this run."""

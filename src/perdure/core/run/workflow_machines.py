@@ -99,7 +99,7 @@ class WorkflowMachines(RunState):
         self._lang = LangMachines(self)
         self._patches = Patches(self)
 
-    # --- History ---------------------------------------------------------------------------------
+    # History
 
     def new_history(self, update: HistoryUpdate, messages: Sequence[Message]) -> None:
         """A new workflow task brought this history and these protocol messages."""
@@ -201,7 +201,7 @@ class WorkflowMachines(RunState):
             self._updates.begin(request)
         self._local.release(nothing_else=not self._jobs)
 
-    # --- One event -------------------------------------------------------------------------------
+    # One event
 
     def _handle_event(self, event: HistoryEvent, following: HistoryEvent | None) -> None:
         kind = event.event_type
@@ -298,7 +298,7 @@ class WorkflowMachines(RunState):
         job.reason = event.workflow_execution_cancel_requested_event_attributes.cause
         job.SetInParent()
 
-    # --- Commands of lang ------------------------------------------------------------------------
+    # Commands of lang
 
     def iterate(self, commands: Sequence[LangCommand]) -> None:
         """Lang's answer to an activation.
@@ -344,7 +344,7 @@ class WorkflowMachines(RunState):
             self.search_attributes.indexed_fields[name].CopyFrom(value)
         UpsertSearchAttributesMachine(self, attributes, command.annotations)
 
-    # --- What the server or the worker says besides ----------------------------------------------
+    # What the server or the worker says besides
 
     def local_resolution(self, seq: int, result: LocalResult) -> None:
         """A local activity is over. Ignored when lang was told so already."""
