@@ -405,13 +405,17 @@ async def deployments(client: Client) -> Any:
         ListWorkerDeploymentsRequest(namespace=client.namespace)
     )
     missing = DescribeWorkerDeploymentRequest(namespace=client.namespace, deployment_name="none")
+    build = str(uuid.uuid4())
     return [
         isinstance(list(listed.worker_deployments), list),
         await outcome(service.describe_worker_deployment(missing)),
         await outcome(
-            client.update_worker_build_id_compatibility(QUEUE, BuildIdOpAddNewDefault("1.0"))
+            # Not the queue of the other areas: it would have versions from then on.
+            client.update_worker_build_id_compatibility(
+                f"{QUEUE}-versioned", BuildIdOpAddNewDefault(build)
+            )
         ),
-        await outcome(client.get_worker_task_reachability(build_ids=["1.0"])),
+        await outcome(client.get_worker_task_reachability(build_ids=[build])),
     ]
 
 
