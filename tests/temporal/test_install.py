@@ -95,6 +95,24 @@ def test_a_program_that_is_missing_is_named_without_a_traceback(
     assert (done.returncode, done.stderr) == (status, text)
 
 
+@pytest.mark.parametrize("package", ["temporalio", "grpc"])
+def test_a_missing_package_is_named_with_its_extra(package: str, tmp_path: Path) -> None:
+    hide = f"""
+import importlib.util as finding
+found = finding.find_spec
+finding.find_spec = lambda name, *rest: None if name == {package!r} else found(name, *rest)
+"""
+    (tmp_path / "sitecustomize.py").write_text(hide)
+    (tmp_path / "script.py").write_text("print('it ran')")
+    environment = os.pathsep.join([str(tmp_path), *sys.path])
+    done = run("-m", "perdure.temporal", str(tmp_path / "script.py"), path=Path(environment))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"perdure.temporal needs the package {package}, which is not installed: "
+        "pip install 'perdure[temporal]'\n"
+    )
+
+
 def test_the_compiled_file_is_not_needed(tmp_path: Path) -> None:
     original = Path(temporalio.__file__).parent
     compiled = list((original / "bridge").glob("temporal_sdk_bridge*.so"))

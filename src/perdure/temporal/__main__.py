@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from perdure.temporal import install
+from perdure.temporal.errors import PackageMissing
 
 _USAGE = "usage: python -m perdure.temporal (script.py | -m module) [arguments]"
 _HELP = f"""{_USAGE}
@@ -29,19 +30,26 @@ def main(arguments: list[str]) -> None:
         case ["-m", module, *rest]:
             if not _exists(module):
                 _refuse(f"no module named {module}", status=1)
-            install()
+            _install()
             sys.argv = [module, *rest]
             runpy.run_module(module, run_name="__main__", alter_sys=True)
         case [script, *rest] if not script.startswith("-"):
             if not Path(script).exists():
                 _refuse(f"can't open file {script!r}: no such file", status=2)
-            install()
+            _install()
             sys.argv = [script, *rest]
             if not sys.flags.safe_path:
                 sys.path[0] = str(Path(script).resolve().parent)
             runpy.run_path(str(Path(script).absolute()), run_name="__main__")
         case _:
             _refuse(_USAGE, status=2)
+
+
+def _install() -> None:
+    try:
+        install()
+    except PackageMissing as error:
+        _refuse(error.message, status=1)
 
 
 def _exists(module: str) -> bool:

@@ -53,7 +53,7 @@ class PackageMissing(WorldError):
     def __init__(self, what: str, package: str, extra: str = "temporal") -> None:
         super().__init__(
             f"{what} needs the package {package}, which is not installed: "
-            f"pip install perdure[{extra}]"
+            f"pip install 'perdure[{extra}]'"
         )
         self.what = what
         self.package = package

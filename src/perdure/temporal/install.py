@@ -12,9 +12,10 @@ nothing that `build_module` imports may import temporalio at its top.
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 
-from perdure.temporal.errors import InstalledTooLate
+from perdure.temporal.errors import InstalledTooLate, PackageMissing
 
 __all__ = ["install", "installed"]
 
@@ -31,12 +32,16 @@ def installed() -> bool:
 def install() -> None:
     """Make the official SDK use our core from its first import on.
 
-    Raises `InstalledTooLate` if the compiled core is loaded already.
+    Raises `InstalledTooLate` if the compiled core is loaded already, and `PackageMissing` without
+    the packages of the extra `temporal`.
     """
     if installed():
         return
     if _NAME in sys.modules:
         raise InstalledTooLate
+    for package in ("temporalio", "grpc"):
+        if importlib.util.find_spec(package) is None:
+            raise PackageMissing("perdure.temporal", package)
     from perdure.temporal.bridge import build_module
 
     module = build_module(_NAME)

@@ -66,11 +66,14 @@ async def test_a_root_certificate_of_ones_own_is_trusted() -> None:
     async with secure_server("127.0.0.1") as server:
         await Client.connect(server.address, tls=TLSConfig(server_root_ca_cert=ROOT))
         wrong = STRANGER.cert_pem.bytes()
-        for roots in (wrong, b"no certificate", b"", None):
+        flaw = "server_root_ca_cert of the TLS configuration holds no certificate in PEM form"
+        for roots in (b"no certificate", b"/etc/ssl/ca.pem", b""):
+            await refused(flaw, server.address, server_root_ca_cert=roots)
+        for authority in (wrong, None):
             await refused(
                 "Failed client connect: Server connection error",
                 server.address,
-                server_root_ca_cert=roots,
+                server_root_ca_cert=authority,
             )
 
 
@@ -130,9 +133,13 @@ async def test_a_client_shows_its_certificate() -> None:
         assert server.last.auth["x509_subject_alternative_name"] == [b"client.example"]
         await refused("Failed client connect", server.address, server_root_ca_cert=ROOT)
         other_key, _ = pair(CLIENTS.issue_cert("other.example"))
-        for chain, key in ((b"nothing", KEY), (CHAIN, b"nothing"), (CHAIN, other_key)):
+        for chain, key, problem in (
+            (b"nothing", KEY, "client_cert of the TLS configuration holds no certificate"),
+            (CHAIN, b"nothing", "client_private_key of the TLS configuration holds no private key"),
+            (CHAIN, other_key, ""),
+        ):
             await refused(
-                "Server connection error",
+                f"Server connection error: {problem}",
                 server.address,
                 server_root_ca_cert=ROOT,
                 client_cert=chain,

@@ -263,7 +263,7 @@ def test_without_psutil_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) ->
         raise ImportError(name)
 
     monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(PackageMissing, match=r"pip install perdure\[temporal\]"):
+    with pytest.raises(PackageMissing, match=r"pip install 'perdure\[temporal\]'"):
         SystemResources()
 
 

@@ -180,7 +180,7 @@ async def test_the_core_exports_its_own_metrics(server: str) -> None:
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.grpc", None)
     metrics = OpenTelemetryConfig(url="http://localhost:4317")
-    with pytest.raises(PackageMissing, match=r"pip install perdure\[otel\]"):
+    with pytest.raises(PackageMissing, match=r"pip install 'perdure\[otel\]'"):
         Runtime(telemetry=TelemetryConfig(metrics=metrics))
 
 
@@ -198,7 +198,12 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
             PrometheusConfig(bind_address="127.0.0.1:0", histogram_bucket_overrides={"a": [1, 1]}),
             "'a' must rise",
         ),
-        (PrometheusConfig(bind_address="nowhere"), "Failed starting Prometheus exporter"),
+        (
+            PrometheusConfig(bind_address="nowhere"),
+            "exporter on 'nowhere': an address is host:port",
+        ),
+        (PrometheusConfig(bind_address=":9000"), "exporter on ':9000': an address is host:port"),
+        (PrometheusConfig(bind_address="localhost:99999"), "Failed starting Prometheus exporter"),
     ],
 )
 def test_wrong_options_are_refused(config: Any, problem: str) -> None:

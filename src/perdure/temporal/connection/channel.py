@@ -19,7 +19,7 @@ import grpc.aio
 
 from perdure.temporal.connection.name_watch import NameWatch
 from perdure.temporal.connection.target import Target, parse_target
-from perdure.temporal.connection.tls import credentials, tls_options
+from perdure.temporal.connection.tls import credentials, flaw_of, tls_options
 from perdure.temporal.process import grpc_process
 
 if TYPE_CHECKING:
@@ -82,6 +82,9 @@ class Channels:
         """
         if self.target.secure and self._credentials is None:
             raise CannotConnect("an https URL needs a TLS configuration")
+        tls = self._config.tls_config
+        if tls is not None and (flaw := flaw_of(tls)) is not None:
+            raise CannotConnect(flaw)
         try:
             await asyncio.wait_for(_attempted(self.get()), timeout)
         except TimeoutError:

@@ -17,9 +17,12 @@ import grpc
 if TYPE_CHECKING:
     from temporalio.bridge.client import ClientTlsConfig
 
-__all__ = ["InvalidTls", "credentials", "tls_options"]
+__all__ = ["InvalidTls", "credentials", "flaw_of", "tls_options"]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|[0-9A-Fa-f:.]+")
+
+_CERTIFICATE: Final = re.compile(rb"-----BEGIN (X509 |TRUSTED )?CERTIFICATE-----")
+_KEY: Final = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 
 
 class InvalidTls(ValueError):
@@ -37,6 +40,22 @@ def credentials(tls: ClientTlsConfig) -> grpc.ChannelCredentials:
             raise InvalidTls("Invalid verification server name: invalid dns name")
     roots = _system_roots() if tls.server_root_ca_cert is None else tls.server_root_ca_cert
     return grpc.ssl_channel_credentials(roots, tls.client_private_key, tls.client_cert)
+
+
+def flaw_of(tls: ClientTlsConfig) -> str | None:
+    """Which part cannot be what it should, None if all may: gRPC would not say which.
+
+    The commonest mistake is a path, or the content of another file.
+    """
+    parts = (
+        ("server_root_ca_cert", tls.server_root_ca_cert, _CERTIFICATE, "certificate"),
+        ("client_cert", tls.client_cert, _CERTIFICATE, "certificate"),
+        ("client_private_key", tls.client_private_key, _KEY, "private key"),
+    )
+    for name, given, pattern, kind in parts:
+        if given is not None and not pattern.search(given):
+            return f"{name} of the TLS configuration holds no {kind} in PEM form"
+    return None
 
 
 def tls_options(tls: ClientTlsConfig) -> list[tuple[str, str | int]]:

@@ -195,14 +195,18 @@ def _escaped(value: str) -> str:
 class PrometheusEndpoint:
     """Answers `/metrics` on `host:port` from a thread of its own, until it is closed.
 
-    ValueError if the address cannot be bound.
+    ValueError if the address is none, or cannot be bound.
     """
 
     def __init__(self, sink: PrometheusSink, bind_address: str) -> None:
         host, _, port = bind_address.rpartition(":")
+        if not (host and port.isdecimal()):
+            raise ValueError(
+                f"Failed starting Prometheus exporter on {bind_address!r}: an address is host:port"
+            )
         try:
             self._server = ThreadingHTTPServer((host.strip("[]"), int(port)), _handler(sink))
-        except (OSError, ValueError, OverflowError) as error:
+        except (OSError, OverflowError) as error:
             raise ValueError(
                 f"Failed starting Prometheus exporter on {bind_address}: {error}"
             ) from None
