@@ -83,6 +83,7 @@ class TaskReader:
                 started_id=work.started_event_id,
                 has_queries=work.legacy_query is not None or bool(work.queries),
                 query_only=work.is_query_only,
+                update_after=work.update_after,
             )
         except EmptyTask as error:
             self._unreadable(work, permit, error.message)
@@ -98,6 +99,7 @@ class TaskReader:
             started_id=work.started_event_id,
             own_events=work.events,
             query_only=work.is_query_only,
+            update_after=work.update_after,
         )
         self._read_on(_Reading(work, task.permit, task.received_at, pages, has_place=True))
 

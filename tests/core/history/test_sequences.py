@@ -238,6 +238,33 @@ def test_update_accepted_after_empty_wft() -> None:
     assert cuts(built) == [(1, 3), (4, 6), (7, 13), (14, 15)]
 
 
+@pytest.mark.parametrize("begins", [True, False])
+def test_an_update_is_met_where_a_replay_will_meet_it(*, begins: bool) -> None:
+    """A run that is not cached, or only in part, gets a chain of heartbeats and a new update."""
+    built = HistoryBuilder()
+    built.started()
+    built.full_task()
+    if not begins:
+        built.timer_started()
+        built.timer_fired(5)
+        built.full_task()
+    built.full_task()
+    built.task_scheduled()
+    sequencing = built.signaled()
+    built.task_started()
+    new = HistoryUpdate(
+        list(built.events),
+        previous_started_id=built.task_ends()[-2],
+        started_id=built.last_event_id,
+        update_after=sequencing,
+    )
+    live = take_all(new)
+    built.task_completed()
+    built.update_accepted(sequencing_event_id=sequencing)
+    assert cuts(built)[: len(live)] == live
+    assert live[-1] == (built.last_event_id - 5, built.last_event_id - 2)
+
+
 def test_wft_fail_on_first_task_with_update() -> None:
     built = HistoryBuilder()
     built.started()

@@ -181,6 +181,32 @@ def test_replay_with_signal_and_update_same_task() -> None:
     assert not stage.has(FailTask)
 
 
+def test_an_update_after_heartbeats_of_a_run_that_is_not_cached() -> None:
+    """A replay cuts the chain before an accepted update, so it is cut there from the beginning."""
+    built = HistoryBuilder()
+    built.started()
+    built.full_task()
+    built.task_scheduled()
+    sequencing = built.signaled()
+    built.task_started()
+    stage = Stage()
+    stage.poll(built, built.whole(), messages=[update_message(event_id=sequencing)])
+    assert kinds(stage.activation()) == ["initialize_workflow"]
+    stage.complete()
+    live = kinds(stage.activation())
+    assert live == ["signal_workflow", "do_update"]
+    built.task_completed()
+    built.update_accepted(sequencing_event_id=sequencing)
+    built.timer_started()
+    built.timer_fired(built.last_event_id)
+    built.task_scheduled_and_started()
+    stage = Stage()
+    stage.poll(built)
+    assert kinds(stage.activation()) == ["initialize_workflow"]
+    stage.complete()
+    assert kinds(stage.activation()) == live
+
+
 def test_messages_are_not_sent_again_by_a_replay() -> None:
     built = HistoryBuilder()
     built.started()

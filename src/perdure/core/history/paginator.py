@@ -95,6 +95,7 @@ class HistoryPaginator:
         "_query_only",
         "_queue",
         "_token",
+        "_update_after",
         "previous_started_id",
         "started_id",
     )
@@ -110,8 +111,10 @@ class HistoryPaginator:
         appended: Sequence[HistoryEvent] = (),
         last_event_id: int = 0,
         query_only: bool = False,
+        update_after: int | None = None,
     ) -> None:
         """Use `from_poll` or `full_fetch`."""
+        self._update_after = update_after
         self.previous_started_id = previous_started_id
         self.started_id = started_id
         self._query_only = query_only and previous_started_id > 0
@@ -137,8 +140,9 @@ class HistoryPaginator:
         started_id: int,
         has_queries: bool,
         query_only: bool = False,
+        update_after: int | None = None,
     ) -> Self:
-        """For a workflow task as it came.
+        """For a workflow task as it came; `update_after` as in `find_end`.
 
         A task without history is legal when it carries queries: the run is expected in the cache,
         and the only update is empty. A run that is not there needs `full_fetch`.
@@ -159,6 +163,7 @@ class HistoryPaginator:
             next_page_token=next_page_token,
             exhausted=not next_page_token,
             query_only=query_only,
+            update_after=update_after,
         )
 
     @classmethod
@@ -169,6 +174,7 @@ class HistoryPaginator:
         started_id: int,
         own_events: Sequence[HistoryEvent],
         query_only: bool = False,
+        update_after: int | None = None,
     ) -> Self:
         """For a task whose run is not cached and whose poll carried only these newest events."""
         return cls(
@@ -176,6 +182,7 @@ class HistoryPaginator:
             started_id=started_id,
             appended=own_events,
             query_only=query_only,
+            update_after=update_after,
         )
 
     @property
@@ -196,7 +203,8 @@ class HistoryPaginator:
                 raise EmptyHistoryPage(self._last_event_id, promised)
             events, self._queue = self._queue, []
             self._exhausted = True
-            return self._update(events, complete=True, ends=cut(events, complete=True))
+            ends = cut(events, complete=True, update_after=self._update_after)
+            return self._update(events, complete=True, ends=ends)
         ends = cut(self._queue, complete=False) if self._may_have_grown() else {}
         if len(ends) < 2:
             self._cut_in_vain = len(self._queue)
@@ -283,4 +291,5 @@ class HistoryPaginator:
             complete=complete,
             limit=limit,
             ends=ends,
+            update_after=self._update_after,
         )

@@ -5,6 +5,10 @@ meaningful one, so the events that the commands of task n made open sequence n +
 failed or timed out are swallowed, and so are tasks that were only heartbeats of a long local
 activity: their events are part of the sequence that the next meaningful task ends.
 
+A task that accepts an update first of all ends a chain of heartbeats before itself, so that lang
+meets the update where it did. The same must hold when the task is new and its answer is not there
+yet, because a later replay will cut there: so it is said where the requests of a new task belong.
+
 `find_end` never guesses: as long as more history may come it wants to see what follows a
 WorkflowTaskStarted before it cuts there. So the cut does not depend on where a page ends.
 
@@ -36,11 +40,16 @@ from perdure.core.history.events import (
 __all__ = ["HistoryUpdate", "NoSequence", "TaskSequence", "cut", "find_end"]
 
 
-def find_end(events: Sequence[HistoryEvent], start: int, *, complete: bool) -> int | None:
+def find_end(
+    events: Sequence[HistoryEvent], start: int, *, complete: bool, update_after: int | None = None
+) -> int | None:
     """Index of the last event of the sequence that begins at index `start`.
 
-    None means that no end is in sight: more events are needed or, when the history is `complete`,
-    the rest of it is an unfinished sequence.
+    `update_after` is the id of the event after which the task that history ends with brings an
+    update, if it does.
+
+    None is returned when no end is in sight: more events are needed or, when the history is
+    `complete`, the rest of it is an unfinished sequence.
     """
     size = len(events)
     saw_command = saw_any = False
@@ -64,35 +73,41 @@ def find_end(events: Sequence[HistoryEvent], start: int, *, complete: bool) -> i
             if not saw_command and after.event_type == TASK_SCHEDULED:
                 continue
             if after.event_type == UPDATE_ACCEPTED:
-                return _end_before_update(events, remembered, after)
+                accepted = after.workflow_execution_update_accepted_event_attributes
+                sequencing = accepted.accepted_request_sequencing_event_id
+                return _end_before_update(events, remembered, sequencing)
             return index
         if not complete and following in (None, TASK_COMPLETED):
             return None
+        if following is None and update_after is not None:
+            return _end_before_update(events, remembered, update_after)
         if saw_any:
             return index
     return None
 
 
 def _end_before_update(
-    events: Sequence[HistoryEvent], remembered: Sequence[int], accepted: HistoryEvent
+    events: Sequence[HistoryEvent], remembered: Sequence[int], sequencing: int
 ) -> int:
     """The update arrived with the first task started after its sequencing event: it needs a
     sequence of its own, so a chain of empty tasks is cut before that task.
     """
-    attributes = accepted.workflow_execution_update_accepted_event_attributes
-    sequencing = attributes.accepted_request_sequencing_event_id
     for index in reversed(remembered):
         if events[index].event_id < sequencing:
             return index
     return remembered[-1]
 
 
-def cut(events: Sequence[HistoryEvent], *, complete: bool) -> dict[int, int]:
-    """All sequences of these events, as index of the first event to index of the last one."""
+def cut(
+    events: Sequence[HistoryEvent], *, complete: bool, update_after: int | None = None
+) -> dict[int, int]:
+    """All sequences of these events, as index of the first event to index of the last one; the
+    rest as in `find_end`.
+    """
     ends: dict[int, int] = {}
     start = 0
     while start < len(events):
-        end = find_end(events, start, complete=complete)
+        end = find_end(events, start, complete=complete, update_after=update_after)
         if end is None:
             break
         ends[start] = end
@@ -124,6 +139,7 @@ class HistoryUpdate:
         "_ends",
         "_events",
         "_limit",
+        "_update_after",
         "complete",
         "first_event_id",
         "last_event_id",
@@ -151,12 +167,16 @@ class HistoryUpdate:
         complete: bool = True,
         limit: int | None = None,
         ends: dict[int, int] | None = None,
+        update_after: int | None = None,
     ) -> None:
-        """`limit` is the index from which events are only shown, and `ends` what `cut` found."""
+        """`limit` is the index from which events are only shown, and `ends` what `cut` found;
+        `update_after` as in `find_end`.
+        """
         self._events = events
         self._cursor = 0
         self._limit = len(events) if limit is None else limit
         self._ends = ends if ends is not None else {}
+        self._update_after = update_after
         self.complete = complete
         self.previous_started_id = previous_started_id
         self.started_id = started_id
@@ -224,7 +244,9 @@ class HistoryUpdate:
         cursor = self._cursor
         end = self._ends.get(cursor)
         if end is None:
-            end = find_end(self._events, cursor, complete=self.complete)
+            end = find_end(
+                self._events, cursor, complete=self.complete, update_after=self._update_after
+            )
             if end is not None:
                 self._ends[cursor] = end
         return end

@@ -109,6 +109,12 @@ class PreparedTask:
         """True if there is nothing in it but one query in the old form."""
         return self.started_event_id == 0 and self.legacy_query is not None
 
+    @property
+    def update_after(self) -> int | None:
+        """The event after which the first update that it brings comes; None if it brings none."""
+        due = [m.event_id for m in self.messages if m.WhichOneof("sequencing_id") == "event_id"]
+        return min(due, default=None)
+
 
 def prepare(response: PollWorkflowTaskQueueResponse) -> PreparedTask:
     """Check and unpack the answer of a poll. Raises `MalformedTask`."""
