@@ -18,7 +18,7 @@ def measure(plan: Plan) -> None:
         Section.REPLAY,
         f"Histories of about {plan.replayed_events:,} events. One by one: an activity, a timer and "
         "a signal per round, each with a workflow task. 50 at once: batches of activities. "
-        f"The best of {plan.replays} replays, in {plan.alternations} processes per core in turn.",
+        f"The best of {plan.replays} replays; processes of each core in turn: {plan.alternations}.",
     )
     for history, title in _HISTORIES.items():
         for runner in _RUNNERS:
