@@ -1,15 +1,16 @@
 """One gRPC channel per event loop, made from the client's configuration.
 
 A client of the official SDK may be used from any loop, a channel of grpc.aio belongs to one; so
-channels are made at first use in a loop and dropped with it. With load balancing by DNS, a channel
-is also replaced when its host name has got other addresses; calls keep the channel they began on.
+channels are made at first use in a loop. They are dropped when another loop needs one and theirs
+is closed: a channel holds its loop, so nobody else would ever let go of either. With load balancing
+by DNS, a channel is also replaced when its host name has got other addresses; calls keep the
+channel they began on.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -54,19 +55,23 @@ class Channels:
         self.target = parse_target(config.target_url)
         self._credentials = None if config.tls_config is None else credentials(config.tls_config)
         self._config = config
-        self._by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Link] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._by_loop: dict[asyncio.AbstractEventLoop, _Link] = {}
 
     def get(self) -> grpc.aio.Channel:
         """The channel of the running loop; who calls on it holds it until the answer."""
         loop = asyncio.get_running_loop()
         link = self._by_loop.get(loop)
         if link is None:
+            self._drop_closed_loops()
             link = self._by_loop[loop] = _Link(self._open(), self._watch())
         elif link.watch is not None and link.watch.changed():
             link.channel = self._open()
         return link.channel
+
+    def _drop_closed_loops(self) -> None:
+        for loop in list(self._by_loop):
+            if loop.is_closed():
+                self._by_loop.pop(loop, None)  # another thread may have done it
 
     def _watch(self) -> NameWatch | None:
         balancing = self._config.dns_load_balancing_config
