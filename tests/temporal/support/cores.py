@@ -18,6 +18,7 @@ __all__ = ["SCRIPTS", "on_both_cores"]
 
 SCRIPTS = Path(__file__).parents[1] / "compared"
 _ROOT = Path(__file__).parents[3]
+_CRASHES = 2
 # The compiled core now and then aborts the process while its interpreter ends.
 _AND_LEAVE = """
 import os, runpy, sys
@@ -33,10 +34,24 @@ def on_both_cores(script: str, *arguments: str, one_by_one: bool = False) -> tup
 
     Both run at the same time, unless they would be in each other's way.
     """
-    runners = (["-c", _AND_LEAVE], ["-m", "perdure.temporal"])
     with ThreadPoolExecutor(1 if one_by_one else 2) as threads:
-        compiled, ours = threads.map(lambda each: _printed(each, script, arguments), runners)
-    return compiled, ours
+        compiled = threads.submit(_expectation, script, arguments)
+        ours = threads.submit(_printed, ["-m", "perdure.temporal"], script, arguments)
+        return compiled.result(), ours.result()
+
+
+class _Killed(Exception):
+    """A process ended by a signal."""
+
+
+def _expectation(script: str, arguments: tuple[str, ...]) -> Any:
+    """What the compiled core says. It is asked again when it has crashed: that is no answer."""
+    for _ in range(_CRASHES):
+        try:
+            return _printed(["-c", _AND_LEAVE], script, arguments)
+        except _Killed:
+            continue
+    return _printed(["-c", _AND_LEAVE], script, arguments)
 
 
 def _printed(runner: list[str], script: str, arguments: tuple[str, ...]) -> Any:
@@ -52,6 +67,8 @@ def _printed(runner: list[str], script: str, arguments: tuple[str, ...]) -> Any:
         },
         timeout=100,
     )
+    if done.returncode < 0:
+        raise _Killed(f"{runner} {script}: signal {-done.returncode}\n{done.stderr[-3000:]}")
     assert done.returncode == 0, (runner, done.stderr[-3000:])
     # The compiled core writes its log there, too.
     return json.loads(done.stdout.splitlines()[-1])
