@@ -259,7 +259,12 @@ def test_help_tells_the_exit_codes() -> None:
 
 
 def test_watch_repeats_until_interrupted(store: Store) -> None:
-    command = [sys.executable, "-m", "perdure.cli", "stats", "--watch", "--every", "0.1"]
+    # Started from a shell in the background, the tests ignore SIGINT, and so would the command.
+    program = (
+        "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+        "runpy.run_module('perdure.cli', run_name='__main__', alter_sys=True)"
+    )
+    command = [sys.executable, "-c", program, "stats", "--watch", "--every", "0.1"]
     watching = subprocess.Popen(
         [*command, "--data", str(store.folder)], stdout=subprocess.PIPE, text=True
     )

@@ -125,3 +125,28 @@ async def test_time_is_skipped() -> None:
             before = await environment.get_current_time()
             await environment.sleep(0.01)
         assert await environment.get_current_time() - before < timedelta(hours=1)
+
+
+IGNORING = """
+import asyncio, signal
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+from temporalio.testing import WorkflowEnvironment
+
+async def main() -> None:
+    environment = await WorkflowEnvironment.start_local()
+    server = environment._server._ref._process
+    await environment.shutdown()
+    print("ended with", server.returncode)
+
+asyncio.run(main())
+"""
+
+
+def test_a_program_in_the_background_ends_its_server_too() -> None:
+    """Shells have such programs ignore SIGINT, and a server inherits that."""
+    program = f"import perdure.temporal; perdure.temporal.install()\n{IGNORING}"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "ended with 0"

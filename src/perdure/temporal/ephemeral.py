@@ -167,7 +167,9 @@ async def _wait_until_ready(
 
 async def _stop(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
-        process.send_signal(signal.SIGINT)
+        # A program that a shell put into the background ignores SIGINT, and so do its children.
+        is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        process.send_signal(signal.SIGTERM if is_ignored else signal.SIGINT)
     deadline = time.monotonic() + _SHUTDOWN
     while process.poll() is None:
         if time.monotonic() > deadline:
