@@ -56,7 +56,7 @@ async def act(kind: str, number: int) -> Any:
     if kind in {"retry", "exhaust"}:
         if activity.info().attempt < 3:
             raise ApplicationError("again")
-        return activity.info().attempt
+        return f"attempt {activity.info().attempt}"
     if kind in {"slow", "timeout"}:
         for _ in range(1000):
             if not activity.info().is_local:
