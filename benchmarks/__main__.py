@@ -22,7 +22,7 @@ __all__ = ["main"]
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Fewer and shorter measurements, under two minutes.")
+@click.option("--quick", is_flag=True, help="Fewer and shorter measurements, about two minutes.")
 @click.option(
     "--only",
     multiple=True,

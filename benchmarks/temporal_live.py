@@ -19,7 +19,7 @@ def measure(plan: Plan) -> None:
         "server takes one of them, so the rate is mostly its rate; CPU is that of client, SDK and "
         "core together.",
     )
-    with dev_server(plan.folder) as address:
+    with dev_server() as address:
         for workflow, title in _WORKFLOWS.items():
             for concurrency in (1, 50):
                 row = f"{title}, {concurrency} at once"

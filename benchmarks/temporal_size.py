@@ -20,7 +20,7 @@ def measure(plan: Plan) -> None:
         f"sandboxed, per 1,000 of them. Import: the best of {_IMPORTS}, "
         "`temporalio.client` and `temporalio.worker`.",
     )
-    with dev_server(plan.folder) as address:
+    with dev_server() as address:
         for core in CORES:
             note(f"{count:,} cached workflows, {core}")
             grown = run_case(core, "memory", count, address)["bytes"]

@@ -5,7 +5,15 @@ from __future__ import annotations
 from temporalio.bridge.proto.workflow_commands import WorkflowCommand
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from tests.core.support.canned_histories import single_timer
-from tests.core.support.stage import RUN, Stage, cancel_timer, schedule_activity, start_timer
+from tests.core.support.history_builder import HistoryBuilder
+from tests.core.support.stage import (
+    RUN,
+    Stage,
+    cancel_timer,
+    kinds,
+    schedule_activity,
+    start_timer,
+)
 
 from perdure.core.evidence import CallSite
 from perdure.core.inputs import Completed
@@ -44,7 +52,7 @@ def test_the_failure_carries_the_way_through_the_core() -> None:
     assert "around it:" in failure.stack_trace
 
 
-def test_the_last_command_is_named_when_none_is_left() -> None:
+def test_code_that_asks_for_nothing_is_told_so() -> None:
     commands = [start_timer(1), cancel_timer(1)]
     stage = disagreeing(commands, (SITE, SITE))
     assert "code asked:  for nothing so far" in stage.failure().failure.message
@@ -55,3 +63,23 @@ def test_a_line_is_named_for_the_right_command_only() -> None:
     failure = disagreeing([schedule_activity(1), start_timer(1)], (SITE, other)).failure().failure
     assert "orders.py:12" in failure.message
     assert "orders.py:99" not in failure.message
+
+
+def test_the_last_command_is_named_when_none_is_left() -> None:
+    built = HistoryBuilder()
+    built.started()
+    built.full_task()
+    started = built.timer_started(1)
+    built.timer_fired(started, 1)
+    built.full_task()
+    built.timer_started(2)
+    built.task_scheduled_and_started()
+    stage = Stage()
+    stage.poll(built)
+    stage.activation()
+    complete(stage, [start_timer(1)], (SITE,))
+    assert kinds(stage.activation()) == ["fire_timer"]
+    complete(stage, [], ())
+    message = stage.failure().failure.message
+    assert "No command scheduled for event" in message
+    assert "code's last: Timer(seq 1), at orders.py:12, in Order.run" in message

@@ -57,6 +57,14 @@ class Waits:
         self.builds.append(build())
         return [type(self).__name__, *self.builds]
 
+    @workflow.signal
+    def go(self) -> None:
+        self.told = True
+
+    @workflow.query
+    def where(self) -> list[Any]:
+        return [type(self).__name__, build()]
+
 
 @activity.defn
 async def nothing() -> None: ...
@@ -68,28 +76,12 @@ class Moves1(Waits):
     async def run(self) -> list[Any]:
         return await self.work()
 
-    @workflow.signal
-    def go(self) -> None:
-        self.told = True
-
-    @workflow.query
-    def where(self) -> list[Any]:
-        return [type(self).__name__, build()]
-
 
 @workflow.defn(name="Moves", versioning_behavior=VersioningBehavior.AUTO_UPGRADE)
 class Moves2(Waits):
     @workflow.run
     async def run(self) -> list[Any]:
         return await self.work()
-
-    @workflow.signal
-    def go(self) -> None:
-        self.told = True
-
-    @workflow.query
-    def where(self) -> list[Any]:
-        return [type(self).__name__, build()]
 
 
 @workflow.defn(name="Stays", versioning_behavior=VersioningBehavior.PINNED)
@@ -98,28 +90,12 @@ class Stays1(Waits):
     async def run(self) -> list[Any]:
         return await self.work()
 
-    @workflow.signal
-    def go(self) -> None:
-        self.told = True
-
-    @workflow.query
-    def where(self) -> list[Any]:
-        return [type(self).__name__, build()]
-
 
 @workflow.defn(name="Stays", versioning_behavior=VersioningBehavior.PINNED)
 class Stays2(Waits):
     @workflow.run
     async def run(self) -> list[Any]:
         return await self.work()
-
-    @workflow.signal
-    def go(self) -> None:
-        self.told = True
-
-    @workflow.query
-    def where(self) -> list[Any]:
-        return [type(self).__name__, build()]
 
 
 @workflow.defn(dynamic=True)

@@ -160,54 +160,61 @@ class Instrument:
         self._sink.update(self._metric, value, attributes.values)
 
 
-def _whole(value: int) -> int:
+class _OfWholeNumbers(Instrument):
     """TypeError for what is no whole number, OverflowError for one that 64 bits do not hold."""
-    number = operator.index(value)
-    if not 0 <= number < 1 << 64:
-        raise OverflowError("a metric holds whole numbers from 0 to 2**64 - 1")
-    return number
+
+    __slots__ = ()
+
+    def take(self, value: int, attributes: MetricAttributesRef) -> None:
+        number = operator.index(value)
+        if not 0 <= number < 1 << 64:
+            raise OverflowError("a metric holds whole numbers from 0 to 2**64 - 1")
+        self.update(number, attributes)
 
 
-class MetricCounterRef(Instrument):
+class _OfNumbers(Instrument):
+    """TypeError for what is no number."""
+
+    __slots__ = ()
+
+    def take(self, value: float, attributes: MetricAttributesRef) -> None:
+        self.update(float(value), attributes)
+
+
+class MetricCounterRef(_OfWholeNumbers):
     """Counts up."""
 
-    def add(self, value: int, attributes: MetricAttributesRef) -> None:
-        self.update(_whole(value), attributes)
+    add = _OfWholeNumbers.take
 
 
-class MetricHistogramRef(Instrument):
+class MetricHistogramRef(_OfWholeNumbers):
     """A distribution of whole numbers."""
 
-    def record(self, value: int, attributes: MetricAttributesRef) -> None:
-        self.update(_whole(value), attributes)
+    record = _OfWholeNumbers.take
 
 
-class MetricHistogramFloatRef(Instrument):
+class MetricHistogramFloatRef(_OfNumbers):
     """A distribution of numbers."""
 
-    def record(self, value: float, attributes: MetricAttributesRef) -> None:
-        self.update(float(value), attributes)
+    record = _OfNumbers.take
 
 
-class MetricHistogramDurationRef(Instrument):
+class MetricHistogramDurationRef(_OfWholeNumbers):
     """A distribution of durations, recorded in milliseconds."""
 
-    def record(self, value: int, attributes: MetricAttributesRef) -> None:
-        self.update(_whole(value), attributes)
+    record = _OfWholeNumbers.take
 
 
-class MetricGaugeRef(Instrument):
+class MetricGaugeRef(_OfWholeNumbers):
     """A whole number that goes up and down."""
 
-    def set(self, value: int, attributes: MetricAttributesRef) -> None:
-        self.update(_whole(value), attributes)
+    set = _OfWholeNumbers.take
 
 
-class MetricGaugeFloatRef(Instrument):
+class MetricGaugeFloatRef(_OfNumbers):
     """A number that goes up and down."""
 
-    def set(self, value: float, attributes: MetricAttributesRef) -> None:
-        self.update(float(value), attributes)
+    set = _OfNumbers.take
 
 
 class MetricMeterRef:
